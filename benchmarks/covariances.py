@@ -53,7 +53,9 @@ def plain(rows, noise, P):
 @njit(**OPTIONS)
 def joseph(rows, noise, P):
     d = P.shape[0]
-    g, k, rest = np.empty(d), np.empty(d), np.empty(d)
+    g = np.empty(d)
+    k = np.empty(d)
+    rest = np.empty(d)
     for t in range(len(rows)):
         z, v = rows[t], noise[t]
         spread = 0.0
@@ -177,7 +179,9 @@ def accuracy(dim: int, rounds: int) -> None:
         start = 10.0 * np.eye(dim)
         noise = effective_noise(rows, start)
         truth = exact(rows, noise, start)
-        P, J, W = start.copy(), start.copy(), np.sqrt(start)
+        P = start.copy()
+        J = start.copy()
+        W = np.sqrt(start)
         plain(rows, noise, P)
         joseph(rows, noise, J)
         factored(rows, noise, W)

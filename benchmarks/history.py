@@ -78,10 +78,8 @@ def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
     from invariant_bandits.service.replay import restore
 
-    store, learner = (
-        open_store(path),
-        OpenLearner(dict.fromkeys(LABELS, True)).to_bytes(),
-    )
+    store = open_store(path)
+    learner = OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
     import hashlib
 
     first = [

@@ -166,7 +166,10 @@ def measured(
 
 
 COUNTRIES = ("DE", "FR", "IT", "PL")
-ARMS, CONTEXT, RUNS, ROWS_PER_TINY_GROUP = 5, ("age", "visits", "price"), 3, 200
+ARMS = 5
+CONTEXT = ("age", "visits", "price")
+RUNS = 3
+ROWS_PER_TINY_GROUP = 200
 
 
 def write_labelled(folder: Path, rows: int) -> dict[str, str]:

@@ -30,7 +30,9 @@ class NumpyLinUCB:
     def __init__(self, dim: int, ridge: float = 0.1, confidence: float = 0.01) -> None:
         self.inverse = np.eye(dim) / ridge
         self.estimate = np.zeros(dim)
-        self.log_volume, self.base, self.bias = 0.0, -2.0 * log(confidence), sqrt(ridge)
+        self.log_volume = 0.0
+        self.base = -2.0 * log(confidence)
+        self.bias = sqrt(ridge)
 
     def radius(self) -> float:
         """Lemma 1."""

@@ -25,7 +25,9 @@ from typing import Any
 
 import numpy as np
 
-ROWS, FEATURES, TOGETHER = 10, 20, 32
+ROWS = 10
+FEATURES = 20
+TOGETHER = 32
 """Offered actions, their features, and decisions in a batch."""
 SETTLED = 4_000
 """Decisions per second of load that every client has at hand to be rewarded."""
@@ -93,7 +95,9 @@ class Client(asyncio.Protocol):
     """One connection that asks again as soon as it was answered."""
 
     def __init__(self, requests: Iterator[bytes], times: list[float]) -> None:
-        self.requests, self.times, self.received = requests, times, b""
+        self.requests = requests
+        self.times = times
+        self.received = b""
 
     def connection_made(self, transport: Any) -> None:
         """The first request."""

@@ -17,7 +17,9 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.paths import window_paths
 from invariant_bandits.decomposition.split import constancy_test
 
-WINDOWS, P, STABLE = 8, 6, 4
+WINDOWS = 8
+P = 6
+STABLE = 4
 SILENT = ((7, 2), (3, 5))
 ONLINE, K = 1000, 5
 
@@ -80,7 +82,9 @@ def splits(logs: int) -> None:
     )
     for rounds in (60, 150, 300):
         for name, silent in (("regular", ()), ("silent", SILENT)):
-            right, errors, drifts = 0, [], []
+            right = 0
+            errors = []
+            drifts = []
             for seed in range(logs):
                 rng = np.random.default_rng(10_000 + seed)
                 basis = basis_of(rng)

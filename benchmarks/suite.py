@@ -126,10 +126,8 @@ def decide_and_learn(turns: int) -> Table:
                 and "FeatureWise" not in name
                 and "Stab" not in name
             ):
-                offered, setting = (
-                    arms if peer.labelled else rows,
-                    next(iter(peer.settings.values())),
-                )
+                offered = arms if peer.labelled else rows
+                setting = next(iter(peer.settings.values()))
                 made = peer.make(stub_past(dim, peer.labelled), *setting)
                 calls[name] = player(made, offered, rewards)
         with warnings.catch_warnings(action="ignore"):

@@ -11,7 +11,7 @@ import numpy as np
 import invariant_bandits as ib
 
 
-@ib.environment("news")
+@ib.register_environment("news")
 @dataclass(frozen=True)
 class News:
     """Five stories per visit, six topics; topic 0 is always worth reading, the others change every day."""
@@ -29,11 +29,9 @@ class News:
         taste[:, 0] = 1.0
         means = np.einsum("tkp,tp->tk", stories, taste)
         rewards = means + rng.normal(size=(visits, 1))
-        shown, past, ahead = (
-            rng.integers(5, size=self.logged),
-            slice(self.logged),
-            slice(self.logged, None),
-        )
+        shown = rng.integers(5, size=self.logged)
+        past = slice(self.logged)
+        ahead = slice(self.logged, None)
         seen = rewards[np.arange(self.logged), shown]
         logs = ib.Feedback.from_arrays(
             stories[past], shown, seen, propensities=np.full(self.logged, 0.2)

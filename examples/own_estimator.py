@@ -10,7 +10,7 @@ from invariant_bandits.evaluation.estimators import importance_weights
 from invariant_bandits.evaluation.intervals import estimated
 
 
-@ib.estimator("cut IPS", rank=4)
+@ib.register_estimator("cut IPS", rank=4)
 def cut_ips(feedback, target, *, confidence=0.95):
     """Biased towards zero, but one rare round cannot rule the estimate."""
     weights = np.minimum(importance_weights(feedback, target), 10.0)

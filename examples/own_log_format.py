@@ -13,7 +13,7 @@ import invariant_bandits as ib
 from invariant_bandits.logs.formats.table import TableSource
 
 
-@ib.log_format("clicks", suffixes=(".clicks",))
+@ib.register_log_format("clicks", suffixes=(".clicks",))
 def open_clicks(paths):
     """All files as one table; large files would be read batch by batch, as the built-in formats do."""
     lines = [

@@ -8,7 +8,7 @@ import numpy as np
 import invariant_bandits as ib
 
 
-@ib.policy("gradient")
+@ib.register_policy("gradient")
 class Gradient:
     """Online gradient descent on the squared error, with ε-greedy choices.
 
@@ -16,7 +16,9 @@ class Gradient:
     """
 
     def __init__(self, dim, rate=0.05, epsilon=0.05, seed=0):
-        self.rate, self.epsilon, self.seed = rate, epsilon, seed
+        self.rate = rate
+        self.epsilon = epsilon
+        self.seed = seed
         self.weights, self.rounds = np.zeros(dim), 0
 
     def select(self, features):

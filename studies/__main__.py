@@ -71,10 +71,8 @@ def run_study(
         folder = Path(
             os.path.relpath(figures, out.parent)
         ).as_posix()  # as the page links to it
-        page, pictures = (
-            module.report(outcome, pictures=folder),
-            f", pictures to {figures}",
-        )
+        page = module.report(outcome, pictures=folder)
+        pictures = f", pictures to {figures}"
     replace_file(out, stamped(wrap_prose(page), stamp).encode())
     console.print(page, highlight=False)
     missed = sum(not verdict.reached for _, verdict in module.verdicts(outcome))

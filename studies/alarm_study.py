@@ -238,10 +238,8 @@ class _Online:
         """Never offer one of the arms again; `forget`: the policy drops it."""
         gone = self.active.pop(int(self.rng.integers(len(self.active) - 1)))
         if forget:
-            self.policy, self.truth = (
-                self.policy.without_arm(gone),
-                np.delete(self.truth, gone, axis=0),
-            )
+            self.policy = self.policy.without_arm(gone)
+            self.truth = np.delete(self.truth, gone, axis=0)
             self.drifting = [
                 (arm - (arm > gone), k) for arm, k in self.drifting if arm != gone
             ]

@@ -197,7 +197,9 @@ FROM, TO = 500, 1000
 LATE = LabelledArms(logged=20_000, launched_after=2 / 3)
 GOALS: Mapping[str, float] = dict(zip(LATER, (2.6, 3.4, 8.0, 6.2), strict=True))
 """Regret per 1,000 rounds of AutoISD on the log-odds, at most."""
-LEAST_COVERAGE, LEAST_PLAYED, LEAST_NAMED = 0.93, 0.8, 0.9
+LEAST_COVERAGE = 0.93
+LEAST_PLAYED = 0.8
+LEAST_NAMED = 0.9
 
 
 def worlds() -> dict[str, LabelledArms]:

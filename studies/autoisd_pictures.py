@@ -215,10 +215,8 @@ def draw_choice(theme_name: str) -> Figure:
     offered = np.eye(policy.dim)
     mean = policy.scores(offered).mean
     open_ = np.sqrt(np.diagonal(policy.mixture.filters.covariances[0])[: policy.dim])
-    chosen, names = (
-        policy.select(offered),
-        [f"{count:,} rounds" for count in PLAYS] + ["new"],
-    )
+    chosen = policy.select(offered)
+    names = [f"{count:,} rounds" for count in PLAYS] + ["new"]
     with theme(theme_name) as colours:
         figure, axis = _panels(1)
         axis.axvspan(

@@ -29,7 +29,9 @@ from studies.goals import Goal, GoalVerdict, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, regret_cell
 from studies.stress_worlds import FixedArms, StressEpisodes
 
-AS_IS, HALF, DOUBLE = "as is", 0.5, 2.0
+AS_IS = "as is"
+HALF = 0.5
+DOUBLE = 2.0
 KERNEL_CONSTANTS = {
     name: float(getattr(mixture_kernels, name))
     for name in (
@@ -243,7 +245,9 @@ def _size(name: str) -> Callable[[float], Variant]:
     )
 
 
-METHOD, STUDY, CONVENTION = "method", "study", "convention"
+METHOD = "method"
+STUDY = "study"
+CONVENTION = "convention"
 CONSTANTS = (
     Constant("weight of “nothing changed”", "0.1", STUDY, _weight(0)),
     Constant("weight of “drift as in the logs”", "0.6", STUDY, _weight(1)),
@@ -433,10 +437,8 @@ def run(
     def play(
         world: World, policies: Mapping[str, Any], place: int
     ) -> Mapping[str, Array]:
-        cell, count = (
-            Cell(world.name, world.environment, world.horizon, policies),
-            replications * world.times,
-        )
+        cell = Cell(world.name, world.environment, world.horizon, policies)
+        count = replications * world.times
         result = cell.play(
             count, cell_seed(seed, place), jobs, tally.begin(world.name, count)
         )

@@ -24,7 +24,9 @@ from studies.goals import (
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, verdict_lines
 
 ARMS = 3
-LARGE, NOISE, LEVELS = 3.0, 8.0, 2.0
+LARGE = 3.0
+NOISE = 8.0
+LEVELS = 2.0
 """The effects that are not 0, the noise, and the spread of the arms' levels; log-odds are an eighth of it."""
 CAUSES = 3
 """Columns with an effect; those of all others are 0."""
@@ -32,12 +34,17 @@ WINDOWS = 8
 OWN_SLOPES = 10
 """Slopes that arms have of their own where they share the others."""
 Z = 1.959964
-HIGHEST_LEVEL, LEAST_COVERAGE, LEAST_POWER = 0.05, 0.93, 0.97
+HIGHEST_LEVEL = 0.05
+LEAST_COVERAGE = 0.93
+LEAST_POWER = 0.97
 NODES = 40
 """Of the Gauss-Hermite rule for the slope of a probability."""
 FALSE_DRIFT, COVER_OF_NULL, COVER_OF_LARGE, NAMED = range(4)
 """Columns of what `trial` measures."""
-ROWS, OWN, PARTIAL, SHARED = "rows", "own", "partial", "shared"
+ROWS = "rows"
+OWN = "own"
+PARTIAL = "partial"
+SHARED = "shared"
 KINDS = {
     SHARED: "arms that share all slopes",
     PARTIAL: f"arms with {OWN_SLOPES} slopes of their own, which share the others",
@@ -301,12 +308,10 @@ def goals() -> list[Goal]:
 
         return Goal(words, kind, judge)
 
-    false, null, large, named = (
-        "drift is said where nothing drifts",
-        "intervals of effects of 0 cover",
-        "intervals of effects of 3 cover",
-        "a reversed effect is named",
-    )
+    false = "drift is said where nothing drifts"
+    null = "intervals of effects of 0 cover"
+    large = "intervals of effects of 3 cover"
+    named = "a reversed effect is named"
     result = []
     for kind, about in KINDS.items():
         result += [

@@ -160,11 +160,9 @@ class DrawnLog:
 def draw_log(world: str, logging: str, rounds: int, rng: Rng) -> DrawnLog:
     """A log of one world by one logging policy."""
     offered = rng.standard_normal((rounds, ACTIONS, DIM))
-    every, chances, target = (
-        np.arange(rounds),
-        LOGGING[logging](offered),
-        target_chances(offered),
-    )
+    every = np.arange(rounds)
+    chances = LOGGING[logging](offered)
+    target = target_chances(offered)
     actions = (
         (rng.random((rounds, 1)) > np.cumsum(chances, axis=1))
         .sum(axis=1)
@@ -192,10 +190,8 @@ def true_values() -> dict[tuple[str, str], tuple[float, float]]:
     sums = {(world, logging): np.zeros(2) for world in WORLDS for logging in LOGGING}
     for _ in range(TRUTH_ROUNDS // TRUTH_CHUNK):
         offered = rng.standard_normal((TRUTH_CHUNK, ACTIONS, DIM))
-        target, chances = (
-            target_chances(offered),
-            {name: policy(offered) for name, policy in LOGGING.items()},
-        )
+        target = target_chances(offered)
+        chances = {name: policy(offered) for name, policy in LOGGING.items()}
         means_of = {each.mean: each.mean(offered[:, :, 0]) for each in WORLDS.values()}
         for (world, logging), total in sums.items():
             means = means_of[WORLDS[world].mean]
@@ -391,10 +387,8 @@ def _intervals(log: DrawnLog) -> list[tuple[float, float, float, float]]:
     """Per line: low and high by the rule of now and by that of before, NaN where they refuse or are not
     finite.
     """
-    feedback, logged = (
-        log.feedback,
-        estimators.logged_value(log.feedback, confidence=CONFIDENCE),
-    )
+    feedback = log.feedback
+    logged = estimators.logged_value(log.feedback, confidence=CONFIDENCE)
     values = {
         "DR": estimators.doubly_robust(feedback, log.target, confidence=CONFIDENCE),
         "SNIPS": estimators.snips(feedback, log.target, confidence=CONFIDENCE),
@@ -491,13 +485,11 @@ class Summary:
 
 def summary(results: Results, world: str, estimator: str) -> Summary:
     """What one estimator did in one world."""
-    present, before, ratios, refused, wrong = (
-        list[tuple[float, int, str]](),
-        list[tuple[float, int, str]](),
-        [],
-        [],
-        [],
-    )
+    present = list[tuple[float, int, str]]()
+    before = list[tuple[float, int, str]]()
+    ratios = []
+    refused = []
+    wrong = []
     for cell, outcome, line in _columns(results, world, estimator):
         where = f"{LINES[line][1]}, {cell.logging}, {cell.rounds:,} rounds"
         for ends, shares in ((outcome.now, present), (outcome.before, before)):

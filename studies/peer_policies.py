@@ -151,10 +151,8 @@ class BayesianBandits:
         learner: Any = bb.NormalRegressor(
             precision, precision, forgetting=forgetting, random_state=0
         )
-        logs, batch = (
-            past.logs,
-            1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1,
-        )
+        logs = past.logs
+        batch = 1 if rule in BY_DIRECTION else len(past.logs.rewards) or 1
         for start in range(0, len(logs.rewards), batch):
             learner.partial_fit(
                 logs.features[start : start + batch],

@@ -178,7 +178,9 @@ def play(make: Callable[[Any], Any], episode: Any) -> Played:
     """Play one episode through."""
     with warnings.catch_warnings(action="ignore"):
         policy = build_policy(make, episode.past)
-        means, total, start = episode.means, 0.0, time.process_time()
+        means = episode.means
+        total = 0.0
+        start = time.process_time()
         for offered, rewards, expected in zip(
             episode.offered, episode.rewards, means, strict=True
         ):
@@ -475,7 +477,9 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
 
 def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     """The study as a Markdown page."""
-    names, real, regret = names_in(outcome), outcome.more["real"], outcome.values
+    names = names_in(outcome)
+    real = outcome.more["real"]
+    regret = outcome.values
     missing = sorted({peer.package for peer in PEERS.values() if not peer.is_installed})
     packages = sorted({peer.package for peer in PEERS.values() if peer.is_installed})
     tried = Counter(variant.policy for variant in variants_in(labelled=True))

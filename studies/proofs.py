@@ -81,13 +81,14 @@ def prediction_losses(
     trust, share = (
         float(filters.numbers[place]) for place in (kernels.TRUST, kernels.SHARE)
     )
-    prior, mixture, members, off = filters.prior_weights.copy(), [], [], 0.0
+    prior = filters.prior_weights.copy()
+    mixture = []
+    members = []
+    off = 0.0
     for features, gains in zip(offered, rewards, strict=True):
         action = policy.select(features)
-        before, losses = (
-            filters.weights.copy(),
-            _member_losses(filters, features[action], gains[action]),
-        )
+        before = filters.weights.copy()
+        losses = _member_losses(filters, features[action], gains[action])
         awake = (policy.rounds % kernels.REST == 0) | (before >= kernels.PARKED)
         awake[policy.mixture.reference] = True
         policy.update(features[action], gains[action])
@@ -161,7 +162,9 @@ def posterior_sampling(
     rng, p = np.random.default_rng(seed), len(variances)
     theta = rng.standard_normal((runs, p)) * np.sqrt(factor * variances)
     mean, P = np.zeros((runs, p)), np.tile(np.diag(variances), (runs, 1, 1))
-    regret, losses, information = np.zeros(runs), np.zeros(runs), np.zeros(runs)
+    regret = np.zeros(runs)
+    losses = np.zeros(runs)
+    information = np.zeros(runs)
     each = np.arange(runs)
     for _ in range(rounds):
         features = rng.uniform(-1.0, 1.0, (runs, ACTIONS, p))

@@ -141,10 +141,8 @@ def _replication(
     first = Feedback.from_arrays(
         episode.logs.offered, episode.logs.actions, episode.logs.rewards
     )
-    auto, challenger = (
-        AutoISD.from_past(episode.past),
-        Frozen.from_past(episode.past).coefficients,
-    )
+    auto = AutoISD.from_past(episode.past)
+    challenger = Frozen.from_past(episode.past).coefficients
     seed = int(rng.integers(2**62))
     value = true_value(challenger, contexts, episode.coefficients)
     outcomes = {}
@@ -161,7 +159,9 @@ def _replication(
 
 def fainter(episode: KnownEpisode, factor: float) -> KnownEpisode:
     """The same episode with all coefficients times `factor` and the same noise."""
-    logs, expected, outcomes = episode.logs, episode.means, episode.rewards
+    logs = episode.logs
+    expected = episode.means
+    outcomes = episode.rewards
     shift = (factor - 1.0) * np.einsum("tp,tp->t", logs.features, logs.coefficients)
     calmer = replace(
         logs,
@@ -187,10 +187,8 @@ def _first(episode: KnownEpisode, rounds: int) -> KnownEpisode:
 def written_log(policy: Randomised, episode: KnownEpisode) -> Feedback:
     """What the policy logs while it plays: features of all actions, its choices, rewards and propensities."""
     rewards = episode.rewards
-    actions, propensities = (
-        np.empty(episode.horizon, dtype=np.int64),
-        np.empty(rewards.shape),
-    )
+    actions = np.empty(episode.horizon, dtype=np.int64)
+    propensities = np.empty(rewards.shape)
     for t, offered in enumerate(episode.offered):
         actions[t], propensities[t] = policy.choose(offered)
         policy.update(offered[actions[t]], float(rewards[t, actions[t]]))
@@ -481,10 +479,8 @@ def price_chart(
         for kind, points in rows.items():
             colour, marker, style, words = LINE_STYLES[kind]
             ordered = sorted(points, key=lambda point: point[1])
-            prices, widths = (
-                [point[1] for point in ordered],
-                [point[2] for point in ordered],
-            )
+            prices = [point[1] for point in ordered]
+            widths = [point[2] for point in ordered]
             axis.plot(
                 prices,
                 widths,

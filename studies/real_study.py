@@ -221,11 +221,9 @@ def _from_dates(
     """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs
     before.
     """
-    gains, means_of, middle = (
-        data.gains(),
-        dict[str, list[Array]](),
-        data.rounds.rounds // 2,
-    )
+    gains = data.gains()
+    means_of = dict[str, list[Array]]()
+    middle = data.rounds.rounds // 2
     for r in range(replications):
         played = rolling_origins(
             data.logged(np.random.default_rng((seed, r)), middle),

@@ -121,17 +121,13 @@ class TaskEpisodes:
         return logged, self._by_task(lambda: axes @ rng.standard_normal(self.rank))
 
     def _state(self, rng: np.random.Generator) -> tuple[Path, Path]:
-        level, slope = (
-            0.5 * rng.standard_normal(self.dim),
-            rng.standard_normal(self.dim),
-        )
+        level = 0.5 * rng.standard_normal(self.dim)
+        slope = rng.standard_normal(self.dim)
 
         def follow(rounds: int, rng: np.random.Generator) -> Array:
-            steps, state, path = (
-                np.sqrt(1.0 - 0.95**2) * rng.standard_normal(rounds),
-                0.0,
-                np.empty(rounds),
-            )
+            steps = np.sqrt(1.0 - 0.95**2) * rng.standard_normal(rounds)
+            state = 0.0
+            path = np.empty(rounds)
             for t, step in enumerate(steps):
                 state = path[t] = 0.95 * state + step
             return np.asarray(level + path[:, None] * slope)
@@ -154,7 +150,9 @@ class TaskEpisodes:
         )
 
 
-LINUCB, AUTO, ISD = "linucb", "auto-isd", "isd-linucb"
+LINUCB = "linucb"
+AUTO = "auto-isd"
+ISD = "isd-linucb"
 RELATED = {
     "latent-linucb": "latent subspace",
     "affine-linucb": "affine subspace",

@@ -27,8 +27,12 @@ from studies.harness import (
 from studies.stress_worlds import FixedArms, StressEpisodes
 
 AUTO, AUTO_FREE = "AutoISD", "AutoISD, caution None"
-LINUCB, LINUCB_3, LINUCB_1 = "LinUCB", "LinUCB 0.3", "LinUCB 0.1"
-WARM, WARM_1, WARM_D = "warm", "warm 0.1", "warm D 0.99, 0.1"
+LINUCB = "LinUCB"
+LINUCB_3 = "LinUCB 0.3"
+LINUCB_1 = "LinUCB 0.1"
+WARM = "warm"
+WARM_1 = "warm 0.1"
+WARM_D = "warm D 0.99, 0.1"
 CONFIDENCE = 0.01
 
 
@@ -264,7 +268,10 @@ def goals() -> list[Goal]:
     return judged
 
 
-BEYOND_TWO, BEYOND_THREE, FALSE_ALARMS, LEAST_POWER = 0.08, 0.02, 0.02, 0.95
+BEYOND_TWO = 0.08
+BEYOND_THREE = 0.02
+FALSE_ALARMS = 0.02
+LEAST_POWER = 0.95
 ALARM_SEEDS = 1000  # where the places of their seeds begin
 
 
@@ -294,7 +301,9 @@ def run(
     ]
     watched = (*held, *BROKEN) if alarm_replications else ()
     tally = Tally(progress, sum(counts) + alarm_replications * len(watched))
-    regret, seen, alarms = {}, {}, {}
+    regret = {}
+    seen = {}
+    alarms = {}
 
     def play(cell: Cell, place: int, count: int) -> SimulationResult:
         return cell.play(

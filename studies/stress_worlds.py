@@ -14,7 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.simulation.episodes import KnownEpisode, environment
+from invariant_bandits.simulation.episodes import KnownEpisode, register_environment
 from invariant_bandits.simulation.paper import (
     LoggedRounds,
     check_counts,
@@ -26,7 +26,7 @@ SLOPE = 0.7
 """Standard deviation of the slopes of fixed arms."""
 
 
-@environment("stress")
+@register_environment("stress")
 @dataclass(frozen=True)
 class StressEpisodes:
     """Rounds with contexts in which the world differs from the logs in one respect.
@@ -174,7 +174,7 @@ class StressEpisodes:
         return means, means + factor * spread * noise[:, None]
 
 
-@environment("fixed-arms")
+@register_environment("fixed-arms")
 @dataclass(frozen=True)
 class FixedArms:
     """K arms, coded by indicators of all but the first, whose values may change between the logs and the
@@ -221,10 +221,8 @@ class FixedArms:
         moved = rng.permutation(self.arms)[: round(self.changed * self.arms)]
         later[moved] = self._values(len(moved), rng)
         offered, means = self._rounds(self.logged, values, rng)
-        actions, each = (
-            rng.integers(self.arms, size=self.logged),
-            np.arange(self.logged),
-        )
+        actions = rng.integers(self.arms, size=self.logged)
+        each = np.arange(self.logged)
         p = offered.shape[2]
         everything = Split(np.eye(p), np.zeros((p, 0)))
         coefficients = self._coefficients(values)

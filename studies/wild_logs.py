@@ -184,11 +184,9 @@ def news_articles(
     first[:10] = -1.0
     active = (share[:, None] >= first) & (share[:, None] <= last)
     chosen, chances = _choose(rng, np.zeros((rounds, articles)), active)
-    age, visits, phone = (
-        rng.integers(16, 75, rounds),
-        rng.poisson(5.0, rounds),
-        rng.random(rounds) < 0.6,
-    )
+    age = rng.integers(16, 75, rounds)
+    visits = rng.poisson(5.0, rounds)
+    phone = rng.random(rounds) < 0.6
     context = np.column_stack(
         [np.ones(rounds), (age - 45.0) / 17.0, (visits - 5.0) / 2.2, phone]
     )
@@ -307,10 +305,8 @@ def call_centre(
     """
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    guides, regions = (
-        np.array(["Kurz", "Länger", "Persönlich"]),
-        np.array(["Nord", "Ost", "Süd", "West"]),
-    )
+    guides = np.array(["Kurz", "Länger", "Persönlich"])
+    regions = np.array(["Nord", "Ost", "Süd", "West"])
     tenure, calls = rng.gamma(2.0, 18.0, rounds), rng.poisson(1.2, rounds)
     region = rng.integers(0, 4, rounds)
     chosen, _ = _choose(rng, np.zeros((rounds, 3)))
@@ -418,15 +414,11 @@ def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
     """Factors on bids for advertisements in Parquet; a lost auction has no price and no margin."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    factors, sites = (
-        np.array([0.8, 1.0, 1.25]),
-        np.array(["forum", "games", "news", "weather"]),
-    )
-    floor, seen, site = (
-        rng.gamma(4.0, 0.3, rounds),
-        rng.poisson(2.0, rounds),
-        rng.integers(0, 4, rounds),
-    )
+    factors = np.array([0.8, 1.0, 1.25])
+    sites = np.array(["forum", "games", "news", "weather"])
+    floor = rng.gamma(4.0, 0.3, rounds)
+    seen = rng.poisson(2.0, rounds)
+    site = rng.integers(0, 4, rounds)
     phone = rng.random(rounds) < 0.65
     chosen, chances = _choose(rng, 0.4 * phone[:, None] * np.array([0.5, 0.0, -0.5]))
     context = np.column_stack(

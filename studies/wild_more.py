@@ -99,11 +99,9 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     labels = np.array(
         ["Starter Pack", "Gem Bundle", "Season Pass", "Skin Crate", "No Offer"]
     )
-    level, idle, tier = (
-        rng.integers(1, 60, rounds),
-        rng.exponential(20, rounds),
-        rng.integers(0, 3, rounds),
-    )
+    level = rng.integers(1, 60, rounds)
+    idle = rng.exponential(20, rounds)
+    tier = rng.integers(0, 3, rounds)
     cols = {
         "playerLevel": std(level),
         "hrsSinceLogin": std(idle),
@@ -192,11 +190,9 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     slots = np.array(["morning", "noon", "evening", "late night"])
-    days, opens, ios = (
-        rng.geometric(0.02, rounds),
-        rng.poisson(4, rounds),
-        rng.random(rounds) < 0.45,
-    )
+    days = rng.geometric(0.02, rounds)
+    opens = rng.poisson(4, rounds)
+    ios = rng.random(rounds) < 0.45
     cols = {
         "ctx.opens7d": std(opens),
         "ctx.daysSinceInstall": std(days),
@@ -252,11 +248,9 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     tiers = np.array([0, 5, 10, 15])
-    age, value, bonus = (
-        rng.integers(18, 80, rounds),
-        rng.gamma(4, 5000, rounds),
-        rng.integers(0, 10, rounds),
-    )
+    age = rng.integers(18, 80, rounds)
+    value = rng.gamma(4, 5000, rounds)
+    bonus = rng.integers(0, 10, rounds)
     cols = {
         "Driver Age": std(age),
         "Vehicle Value": std(value),
@@ -307,11 +301,9 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
     """Tariffs in Parquet with a date and an hour; a credit follows from the reward."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    temp, size, solar = (
-        rng.normal(12, 8, rounds),
-        rng.integers(1, 7, rounds),
-        rng.random(rounds) < 0.25,
-    )
+    temp = rng.normal(12, 8, rounds)
+    size = rng.integers(1, 7, rounds)
+    solar = rng.random(rounds) < 0.25
     cols = {"temp_c": std(temp), "hh_size": std(size), "has_pv": solar - 0.25}
     truth = np.array(
         [
@@ -407,11 +399,9 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     share = np.sort(rng.random(rounds))
     labels = np.array(["concise", "step by step", "with example"])
     intents = np.array(["billing", "howto", "outage", "refund"])
-    length, turns, intent = (
-        rng.gamma(2, 40, rounds).round(),
-        rng.integers(1, 9, rounds),
-        rng.integers(0, 4, rounds),
-    )
+    length = rng.gamma(2, 40, rounds).round()
+    turns = rng.integers(1, 9, rounds)
+    intent = rng.integers(0, 4, rounds)
     cols = {
         "msg_len": std(length),
         "n_turns": std(turns),
@@ -457,12 +447,10 @@ def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     """Routes of pickers, drawn evenly without propensities; the zone may be the action as well."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    lines_, weight, exper, zone = (
-        rng.integers(3, 60, rounds),
-        rng.gamma(3, 6, rounds),
-        rng.gamma(2, 10, rounds),
-        rng.integers(0, 4, rounds),
-    )
+    lines_ = rng.integers(3, 60, rounds)
+    weight = rng.gamma(3, 6, rounds)
+    exper = rng.gamma(2, 10, rounds)
+    zone = rng.integers(0, 4, rounds)
     cols = {
         "n_lines": std(lines_),
         "weight_kg": std(weight),
@@ -506,11 +494,9 @@ def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     labels = np.array(["call", "gift card", "nothing", "upgrade"])
-    ten, tickets, spend = (
-        rng.gamma(2, 14, rounds),
-        rng.poisson(1, rounds),
-        rng.gamma(3, 15, rounds),
-    )
+    ten = rng.gamma(2, 14, rounds)
+    tickets = rng.poisson(1, rounds)
+    spend = rng.gamma(3, 15, rounds)
     cols = {"tenure_mths": std(ten), "tickets_90d": std(tickets), "mrr": std(spend)}
     truth = np.array(
         [[60, 6, -8, 0], [66, 0, -5, 5], [50, 4, -6, 0], [64, 0, 0, 8]], float
@@ -550,7 +536,9 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     arms = np.array(["face_closeup", "group shot", "logo", "scenery"])
-    hrs, rec, tv = rng.gamma(2, 3, rounds), rng.random(rounds), rng.random(rounds) < 0.4
+    hrs = rng.gamma(2, 3, rounds)
+    rec = rng.random(rounds)
+    tv = rng.random(rounds) < 0.4
     cols = {"wk_hrs": std(hrs), "recency": std(rec), "dev": tv - 0.4}
     truth = [
         [-1, 0.2, 0.1, 0],
@@ -593,11 +581,9 @@ def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     fees = np.array([1.5, 2.0, 2.5, 3.0])
-    occ, temp, event = (
-        rng.beta(3, 2, rounds),
-        rng.normal(14, 7, rounds),
-        rng.random(rounds) < 0.15,
-    )
+    occ = rng.beta(3, 2, rounds)
+    temp = rng.normal(14, 7, rounds)
+    event = rng.random(rounds) < 0.15
     cols = {"occ_rate": std(occ), "temp": std(temp), "event_nearby": event - 0.15}
     truth = np.array(
         [
@@ -634,11 +620,9 @@ def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
     k = 4
-    sal, skill, rem = (
-        rng.normal(60, 12, (rounds, k)),
-        rng.random((rounds, k)),
-        rng.random((rounds, k)) < 0.4,
-    )
+    sal = rng.normal(60, 12, (rounds, k))
+    skill = rng.random((rounds, k))
+    rem = rng.random((rounds, k)) < 0.4
     z = np.stack([(sal - 60) / 12, (skill - 0.5) / 0.289, rem - 0.4], -1)
     beta = np.tile([0.3, 0.5, 0.2], (rounds, 1))
     beta[:, 2] += np.where(share > 0.55, 1.3, 0)
@@ -681,11 +665,9 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Hints for learners as numbers, propensities with a percent sign, points for a right answer."""
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
-    acc, gap, grade = (
-        rng.beta(5, 3, rounds),
-        rng.gamma(1.5, 2, rounds),
-        rng.integers(4, 10, rounds),
-    )
+    acc = rng.beta(5, 3, rounds)
+    gap = rng.gamma(1.5, 2, rounds)
+    grade = rng.integers(4, 10, rounds)
     cols = {"prior_acc": std(acc), "days_gap": std(gap), "grade": std(grade)}
     truth = [
         [0.3, 0.5, -0.1, 0],

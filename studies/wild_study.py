@@ -45,7 +45,9 @@ from studies.wild_more import LATER_LOGS, NEW_LOGS
 KINDS = WILD_LOGS | OTHER_LOGS | NEW_LOGS | LATER_LOGS
 COMPARED_ROUNDS = 6_000
 """Rounds of a log that policies are compared on, at most."""
-LEAST_NAMED, LEAST_FOUND, LEAST_SHARE = 0.9, 4, 0.98
+LEAST_NAMED = 0.9
+LEAST_FOUND = 4
+LEAST_SHARE = 0.98
 LEAST_OF_HINDSIGHT, MOST_FALSE = 0.9, 0.05
 """Gain of a first model as a share of the best of three ridge regressions per arm that were chosen with the
 truth, and the share of the logs in which drift may be named that is not there.
@@ -98,7 +100,9 @@ def read_draw(place: tuple[str, int]) -> Draw:
     kind, seed = place
     with TemporaryDirectory() as folder:
         log = (KINDS | WIDE_LOGS)[kind](Path(folder), seed)
-        path, found, stopped = str(log.path), False, False
+        path = str(log.path)
+        found = False
+        stopped = False
         try:
             schema = open_log(path).schema
             schema.require_action()
@@ -307,10 +311,8 @@ def goals() -> list[Goal]:
 
     def ordered(outcome: StudyOutcome) -> GoalVerdict:
         orders = [order for kind in WILD_LOGS for order in outcome.more["orders"][kind]]
-        wrong, decided = (
-            sum(order.wrong for order in orders),
-            sum(order.decided for order in orders),
-        )
+        wrong = sum(order.wrong for order in orders)
+        decided = sum(order.decided for order in orders)
         return GoalVerdict(
             wrong == 0,
             Measurement(wrong),

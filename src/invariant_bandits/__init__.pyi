@@ -20,13 +20,17 @@ from invariant_bandits.decomposition.joint_diagonalization import (
 )
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
-from invariant_bandits.evaluation.estimators import estimator as estimator
+from invariant_bandits.evaluation.estimators import (
+    register_estimator as register_estimator,
+)
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
 from invariant_bandits.evaluation.logged import value_of_logged as value_of_logged
 from invariant_bandits.logs.features import FeatureMap as FeatureMap
 from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
-from invariant_bandits.logs.formats.registry import log_format as log_format
+from invariant_bandits.logs.formats.registry import (
+    register_log_format as register_log_format,
+)
 from invariant_bandits.logs.log import Log as Log
 from invariant_bandits.logs.log import open_log as open_log
 from invariant_bandits.logs.read import read_moments as read_moments
@@ -70,14 +74,16 @@ from invariant_bandits.policies.past import Past as Past
 from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
-from invariant_bandits.policies.registry import policy as policy
+from invariant_bandits.policies.registry import register_policy as register_policy
 from invariant_bandits.policies.sequential_representation import (
     SequentialLinUCB as SequentialLinUCB,
 )
 from invariant_bandits.simulation.episodes import Environment as Environment
 from invariant_bandits.simulation.episodes import Episode as Episode
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
-from invariant_bandits.simulation.episodes import environment as environment
+from invariant_bandits.simulation.episodes import (
+    register_environment as register_environment,
+)
 from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledArms
 from invariant_bandits.simulation.loop import SimulationResult as SimulationResult
 from invariant_bandits.simulation.loop import simulate as simulate

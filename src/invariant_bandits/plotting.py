@@ -230,10 +230,8 @@ def curves(
     """
     columns = max(min(3, len(paths)), 1)
     rows = -(-max(len(paths), 1) // columns)
-    size, options = (
-        (3.4 * columns, 0.3 + 2.1 * rows, rows, columns),
-        {"squeeze": False, "sharex": True},
-    )
+    size = (3.4 * columns, 0.3 + 2.1 * rows, rows, columns)
+    options = {"squeeze": False, "sharex": True}
     with canvas(axes, theme_name, *size, **options) as (axes, colours):
         flat = np.atleast_1d(axes).ravel()
         for axis, path in zip(flat, paths, strict=False):
@@ -315,10 +313,8 @@ def readable_range(
         return -1.0, 1.0
     values, errors = values[known], errors[known]
     sure = errors <= 4.0 * np.median(errors)
-    low, high = (
-        float((values - 1.05 * errors)[sure].min()),
-        float((values + 1.05 * errors)[sure].max()),
-    )
+    low = float((values - 1.05 * errors)[sure].min())
+    high = float((values + 1.05 * errors)[sure].max())
     margin = 0.08 * (high - low) or 1.0
     low, high = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
     return low - margin, high + margin

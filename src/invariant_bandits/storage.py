@@ -235,7 +235,9 @@ def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
         return size == length
     parsed = _SIZE.fullmatch(size)
     assert parsed is not None, f"a size must be like 'q', 'q+1' or '2q', got {size!r}"
-    factor, letter, more = int(parsed[1] or 1), parsed[2], int(parsed[3] or 0)
+    factor = int(parsed[1] or 1)
+    letter = parsed[2]
+    more = int(parsed[3] or 0)
     known = sizes.setdefault(letter, (length - more) // factor)
     return known >= 0 and factor * known + more == length
 

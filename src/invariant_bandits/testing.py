@@ -194,10 +194,8 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
         frozen = features.copy()
         frozen.flags.writeable = False
         action = plain.select(features)
-        rare, strided = (
-            np.asfortranarray(features),
-            np.repeat(features, 2, axis=1)[:, ::2],
-        )
+        rare = np.asfortranarray(features)
+        strided = np.repeat(features, 2, axis=1)[:, ::2]
         for same in (
             features.tolist(),
             features.astype(np.float32),
@@ -311,17 +309,13 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's
     do.
     """
-    one_by_one, at_once, rng = (
-        played(make, 10),
-        played(make, 10),
-        np.random.default_rng(4),
-    )
+    one_by_one = played(make, 10)
+    at_once = played(make, 10)
+    rng = np.random.default_rng(4)
     if not hasattr(at_once, "update_many"):
         return
-    offered, rewards = (
-        rng.normal(size=(30, ACTIONS, DIM)),
-        as_it_takes(at_once, rng.normal(size=30)),
-    )
+    offered = rng.normal(size=(30, ACTIONS, DIM))
+    rewards = as_it_takes(at_once, rng.normal(size=30))
     actions = rng.integers(ACTIONS, size=30)
     rows = offered[np.arange(30), actions]
     for row, reward, others, action in zip(

@@ -30,10 +30,9 @@ def month_and_day(day: Array) -> tuple[Array, Array]:
 def holiday(day: Array) -> Array:
     """Holidays of the United States and Easter Sunday; no quarter of a year is without one."""
     month, date = month_and_day(day)
-    monday, moved = (
-        weekday(day) == 0,
-        day >= np.datetime64("1971-01-01"),
-    )  # since then three of them are Mondays
+    # since then three of them are Mondays
+    monday = weekday(day) == 0
+    moved = day >= np.datetime64("1971-01-01")
     washington = (month == 2) & np.where(
         moved, monday & (date >= 15) & (date <= 21), date == 22
     )
@@ -66,7 +65,9 @@ def _easters(day: Array) -> Array:
         day.max().astype("datetime64[Y]").astype(int) + 1,
     )
     year = years + 1970
-    golden, century, rest = year % 19, year // 100, year % 100
+    golden = year % 19
+    century = year // 100
+    rest = year % 100
     moon = (
         19 * golden
         + century

@@ -14,8 +14,15 @@ from studies.real_sets.dates import days_of
 
 CLIP = 4.0
 DAYS_APART = 3
-FORM, LONG, GROUND = 5, 34, 17  # matches
-START, STEP, HOME_BONUS, SPREAD = 1500.0, 20.0, 80.0, 400.0  # of the Elo rating
+# matches
+FORM = 5
+LONG = 34
+GROUND = 17
+# of the Elo rating
+START = 1500.0
+STEP = 20.0
+HOME_BONUS = 80.0
+SPREAD = 400.0
 FEATURES = (
     *(
         "at home",

@@ -8,7 +8,11 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.formats.registry import FORMATS, log_format, open_source
+from invariant_bandits.logs.formats.registry import (
+    FORMATS,
+    open_source,
+    register_log_format,
+)
 from invariant_bandits.logs.formats.table import TableSource
 from invariant_bandits.logs.read import read_schema
 from log_tables import planted_log, wide
@@ -21,11 +25,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.sources import Source, Task
 
 
-@log_format("pairs", suffixes=(".pairs",))
+@register_log_format("pairs", suffixes=(".pairs",))
 class PairsSource(Source):
     def __init__(self, paths):
         self.tasks = [Task(path, 0, 0, 0) for path in paths]
@@ -105,7 +109,7 @@ def test_what_is_in_memory_is_taken_by_the_format_that_was_registered_last():
     class Arrays(dict):
         """A dictionary, but no obp feedback."""
 
-    @log_format(
+    @register_log_format(
         "arrays",
         label="a dictionary of columns",
         accepts=lambda source: isinstance(source, Arrays),
@@ -152,5 +156,5 @@ def test_what_is_open_stays_open():
 def test_names_and_suffixes_of_others_are_refused(name, arguments, message):
     before = tuple(FORMATS)
     with pytest.raises(ib.InputError, match=message):
-        log_format(name, **arguments)(TableSource)
+        register_log_format(name, **arguments)(TableSource)
     assert tuple(FORMATS) == before

@@ -15,7 +15,7 @@ import invariant_bandits as ib
 from invariant_bandits.logs.external_sort import SpooledSource
 from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
-from invariant_bandits.logs.formats.registry import FORMATS, log_format
+from invariant_bandits.logs.formats.registry import FORMATS, register_log_format
 from invariant_bandits.logs.read import read_feature_map, read_schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
@@ -33,7 +33,7 @@ def counted(request, tmp_path):
     """
     done = Counter()
 
-    @log_format("counted", suffixes=(".counted",))
+    @register_log_format("counted", suffixes=(".counted",))
     class CountedSource(request.param):
         def __post_init__(self):
             super().__post_init__()

@@ -128,7 +128,7 @@ def registered():
 
     def register(kind):
         names.append(kind.__name__.lower())
-        return ib.policy(names[-1])(kind)
+        return ib.register_policy(names[-1])(kind)
 
     yield register
     for name in names:

@@ -219,7 +219,7 @@ def test_what_others_keep_beside_what_they_inherit_is_stored_if_it_is_finite():
             policy.seen = arrays["seen"]
             return policy
 
-    ib.policy("counting")(Counting)
+    ib.register_policy("counting")(Counting)
     try:
         policy = Counting(2)
         policy.seen[1] = 4.0

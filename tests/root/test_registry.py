@@ -29,7 +29,7 @@ POLICY = '''
 import invariant_bandits as ib
 
 
-@ib.policy("linucb-decaying")
+@ib.register_policy("linucb-decaying")
 class DecayingLinUCB(ib.LinUCB):
     """Exploration falls from its first value as 1/(1 + rounds/horizon)."""
 
@@ -56,7 +56,7 @@ from invariant_bandits.evaluation.estimators import importance_weights, support
 from invariant_bandits.evaluation.intervals import estimated
 
 
-@ib.estimator("clipped IPS", rank=4)
+@ib.register_estimator("clipped IPS", rank=4)
 def clipped_ips(feedback, target, *, confidence=0.95):
     """Biased, but never ruled by one round."""
     weights = np.minimum(importance_weights(feedback, target), 10.0)
@@ -73,7 +73,7 @@ from dataclasses import dataclass
 import invariant_bandits as ib
 
 
-@ib.environment("sleepy")
+@ib.register_environment("sleepy")
 @dataclass(frozen=True)
 class SleepyEpisodes:
     """The paper's episodes without any drift."""
@@ -268,12 +268,12 @@ def test_a_plugin_that_is_not_there_is_named(plugin, message, run_command):
 
 def test_names_are_checked_and_those_of_others_refused():
     with pytest.raises(ib.InputError, match="lower case words joined by hyphens"):
-        ib.policy("My Policy")
+        ib.register_policy("My Policy")
     with pytest.raises(
         ib.InputError,
         match=r"policy 'linucb' is registered already, by invariant_bandits\.policies",
     ):
-        ib.policy("linucb")(type("Mine", (ib.LinUCB,), {}))
+        ib.register_policy("linucb")(type("Mine", (ib.LinUCB,), {}))
 
 
 # -- an estimator --

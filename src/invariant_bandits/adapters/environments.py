@@ -96,11 +96,9 @@ class GymnasiumEpisodes:
                 each.step(action) for each, action in zip(tried, actions, strict=True)
             ]
             rewards.append([float(step[1]) for step in steps])
-            world, observation, ended = (
-                tried[0],
-                steps[0][0],
-                steps[0][2] or steps[0][3],
-            )
+            world = tried[0]
+            observation = steps[0][0]
+            ended = steps[0][2] or steps[0][3]
         return _episode(offered, rewards)
 
 

@@ -53,7 +53,9 @@ class ArmBlocks:
         with L = W₀G, M = GᵀW₀G and K = (I + SM)⁻¹S.
         """
         arms, d = self.shape
-        m, p, e = len(self.scores), arms * d, along.shape[1]
+        m = len(self.scores)
+        p = arms * d
+        e = along.shape[1]
         blocks = self.information
         scaled = np.eye(d) + blocks * own.reshape(arms, 1, d)
         solved = np.linalg.solve(

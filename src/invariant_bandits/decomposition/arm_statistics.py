@@ -175,7 +175,9 @@ def sum_logit(
     rounds: Iterable[tuple[Array, Array, Array]], theta: Array, windows: int
 ) -> LogitSums:
     """One pass over chunks of rounds: features (n, p), rewards from 0 to 1 (n,) and windows (n,)."""
-    p, log_likelihood, variance = len(theta), 0.0, 0.0
+    p = len(theta)
+    log_likelihood = 0.0
+    variance = 0.0
     information, gradient = np.zeros((windows, p, p)), np.zeros((windows, p))
     for features, rewards, window in rounds:
         odds = np.clip(features @ theta, -LARGEST_ODDS, LARGEST_ODDS)
@@ -325,7 +327,11 @@ def sum_levels(
 ) -> LevelSums:
     """One pass over chunks of rounds; noise None: rewards are clicks."""
     p, A = len(theta), len(levels)
-    G, g, K, squares, count = np.zeros((p, p)), np.zeros(p), np.zeros((A, p)), 0.0, 0
+    G = np.zeros((p, p))
+    g = np.zeros(p)
+    K = np.zeros((A, p))
+    squares = 0.0
+    count = 0
     H, E = np.zeros(windows * A), np.zeros(windows * A)
     for features, rewards, arms, window in rounds:
         n, expected = len(rewards), features @ theta + levels[arms]
@@ -367,17 +373,17 @@ def fit_levels(
     >>> round(float(levels.theta[1]), 1), round(levels.spread, 2)
     (2.0, 0.25)
     """
-    theta, levels, spread, noise = (
-        np.zeros(dim),
-        np.zeros(arms),
-        1.0,
-        None if clicks else 1.0,
-    )
+    theta = np.zeros(dim)
+    levels = np.zeros(arms)
+    spread = 1.0
+    noise = None if clicks else 1.0
     least = 0.0
     for _ in range(LEVEL_PASSES):
         sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
         least = least or max(EXACT * sums.squares / sums.rounds, TINY)
-        H, E, K = sums.H.sum(axis=0), sums.E.sum(axis=0), sums.K
+        H = sums.H.sum(axis=0)
+        E = sums.E.sum(axis=0)
+        K = sums.K
         seen = H > 0.0
         center = levels + E / np.where(seen, H, 1.0)
         for _ in range(SPREAD_STEPS):
@@ -400,19 +406,15 @@ def fit_levels(
         if noise is not None:
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
             left_over = max(sums.squares * noise**2 / free, least)
-            settled, noise = (
-                settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise,
-                left_over,
-            )
+            settled = settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise
+            noise = left_over
         if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
             break
     sums = sum_levels(rounds(), theta, levels, windows, noise)
     drift = level_drift(sums.H, sums.E)
-    step, mean, variance = (
-        WALK_VARIANCE * drift / windows,
-        np.zeros(arms),
-        np.full(arms, spread + drift),
-    )
+    step = WALK_VARIANCE * drift / windows
+    mean = np.zeros(arms)
+    variance = np.full(arms, spread + drift)
     for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
         variance = variance + step if i else variance
         variance = variance / (1.0 + variance * H)
@@ -430,10 +432,8 @@ def level_drift(H: Array, E: Array) -> float:
     total = np.maximum(H.sum(axis=0), TINY)
     apart = (E - H * (E.sum(axis=0) / total)) ** 2 / np.where(known, H, 1.0)
     freedom = float(np.maximum(known.sum(axis=0) - 1, 0).sum())
-    excess, weight = (
-        float(apart.sum()) - freedom,
-        float((total - (H**2).sum(axis=0) / total).sum()),
-    )
+    excess = float(apart.sum()) - freedom
+    weight = float((total - (H**2).sum(axis=0) / total).sum())
     return (
         excess / weight
         if excess > DRIFT_ERRORS * np.sqrt(2.0 * freedom) and weight > 0.0
@@ -635,10 +635,8 @@ class ArmStatistics:
             corrected = sums.theta - logistic_bias(chunks(), sums, layout)
             scores = sums.information @ corrected + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
-        gram, cross = (
-            np.zeros((len(rounds), layout.dim, layout.dim)),
-            np.zeros((len(rounds), layout.dim)),
-        )
+        gram = np.zeros((len(rounds), layout.dim, layout.dim))
+        cross = np.zeros((len(rounds), layout.dim))
         for features, reward, index in chunks():
             for i in np.unique(index):
                 own = features[index == i]

@@ -324,7 +324,9 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        A, d, count = self.layout.arms, self.layout.own, self.layout.own_dim
+        A = self.layout.arms
+        d = self.layout.own
+        count = self.layout.own_dim
         Q = np.zeros((self.layout.dim + intercept,) * 2)
         Q[:count, :count] = np.kron(
             A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d])
@@ -388,10 +390,8 @@ class ArmPopulation:
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
-        at, others = (
-            self.layout.coordinates_without(arm),
-            np.delete(np.arange(self.layout.arms), arm),
-        )
+        at = self.layout.coordinates_without(arm)
+        others = np.delete(np.arange(self.layout.arms), arm)
         return replace(
             self,
             layout=replace(self.layout, arms=len(others)),
@@ -523,7 +523,9 @@ class _Population:
         A slope that differs far more between arms than the others is drawn to them less. Else the few slopes
         that do differ would be shrunk as if they did not.
         """
-        P, arms, own = self.contrast_of_seen, int(self.seen.sum()), self.layout.own_dim
+        P = self.contrast_of_seen
+        arms = int(self.seen.sum())
+        own = self.layout.own_dim
         if arms < 2:
             return np.asarray(np.maximum(float((mean**2).mean()), least))
         theta = mean[:own].reshape(self.layout.arms, self.layout.own)[self.seen]
@@ -709,10 +711,8 @@ def _evidence(
     )
     w = effects.pull + effects.weights @ effects.mean
     explained = np.einsum("mp,pq,mq->", windows.scores, effects.drift, w)
-    of_prior, of_mean = (
-        np.linalg.slogdet(precision)[1],
-        np.linalg.slogdet(effects.covariance)[1],
-    )
+    of_prior = np.linalg.slogdet(precision)[1]
+    of_mean = np.linalg.slogdet(effects.covariance)[1]
     total = w.sum(axis=0)
     return float(
         0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior)
@@ -725,7 +725,9 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
     """
     if layout.shared or layout.arms < 2:
         return np.zeros((layout.dim, 0))
-    W, pull, C = fit.windows.weights, fit.windows.pull, fit.windows.covariance
+    W = fit.windows.weights
+    pull = fit.windows.pull
+    C = fit.windows.covariance
     excess = (
         np.einsum("mp,mq->pq", pull, pull)
         - W.sum(axis=0)
@@ -776,7 +778,9 @@ def effect_path(
     solved = effects.covariance @ wanted - spread_own.T @ (
         inner @ (spread_own @ wanted)
     )
-    mean, of_functional, of_rows = solved[:, 0], solved[:, 1], solved[:, 2:]
+    mean = solved[:, 0]
+    of_functional = solved[:, 1]
+    of_rows = solved[:, 2:]
     known = np.flatnonzero(_informed(rows @ direction))
     Q = (np.diag(rows @ direction) - rows @ of_rows)[np.ix_(known, known)]
     inverse = np.linalg.inv(0.5 * (Q + Q.T))
@@ -833,10 +837,8 @@ def contrast_limit(Q: Array, u: Array, usual: float) -> float:
         return np.inf
     values, squares = values[known], scores[known] ** 2 / values[known]
     typical, count = float(np.median(values)), len(values) + SHRINKAGE
-    values, squares = (
-        np.append(values, typical),
-        np.append(squares, SHRINKAGE * (1.0 + usual * typical)),
-    )
+    values = np.append(values, typical)
+    squares = np.append(squares, SHRINKAGE * (1.0 + usual * typical))
     quantile = 2.0 * float(special.gammaincinv(count / 2.0, POOLED_HIDDEN_LEVEL))
     low, high = 0.0, float((squares / values).sum()) / quantile
     for _ in range(HALVINGS):
@@ -909,10 +911,8 @@ def last_window(
             gain = np.linalg.solve(P + H, seen.T).T
         else:  # (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window
             gain = seen @ L @ np.linalg.solve(np.eye(L.shape[1]) + L.T @ P @ L, L.T)
-        state, spread = (
-            state + gain @ (g - state[:p] - state[p:]),
-            spread - gain @ seen.T,
-        )
+        state = state + gain @ (g - state[:p] - state[p:])
+        spread = spread - gain @ seen.T
         spread = 0.5 * (spread + spread.T)
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
     return state[:p] + state[p:], 0.5 * (total + total.T)
@@ -969,7 +969,9 @@ def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> A
         afresh += _log_density(e, w + h)
     courses = []
     for factor, lasting in PERSISTENT:
-        decay, state, P = np.exp(-1.0 / (m * lasting)), np.zeros(len(mean)), factor * w
+        decay = np.exp(-1.0 / (m * lasting))
+        state = np.zeros(len(mean))
+        P = factor * w
         evidence = -afresh
         for i, (e, h) in enumerate(zip(apart, errors, strict=True)):
             if i:
@@ -1335,10 +1337,8 @@ class DriftPrior:
         if layout.shared:
             fit = draw_shared_to_zero(statistics, fit, layout)
         count, coordinates = layout.dim, np.eye(layout.dim)
-        directions, sizes = (
-            np.vstack([coordinates, plain.along.T]),
-            np.append(plain.own, plain.sizes),
-        )
+        directions = np.vstack([coordinates, plain.along.T])
+        sizes = np.append(plain.own, plain.sizes)
         inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
         tests, detectable, limit = _drift_tests(
             plain, layout, directions, sizes, inflation
@@ -1443,10 +1443,8 @@ class DriftPrior:
         """Directions (p, q) along which coefficients drift, and what the windows say of each."""
         coordinates, seen = np.eye(len(self.mean)), self.drift
         if self.population is not None:
-            together, (_, _, seen, _, _, hidden, informing) = (
-                self.arms.together,
-                self.arms.evidence,
-            )
+            together = self.arms.together
+            (_, _, seen, _, _, hidden, informing) = self.arms.evidence
             return DriftBounds(
                 np.hstack([coordinates, together]), seen, hidden, informing
             )
@@ -1612,11 +1610,9 @@ def _baseline(
         sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
     else:
         informed = moments.counts > 0
-        level, mean, sampling = (
-            level[informed],
-            mean[informed],
-            noise[informed] / moments.counts[informed],
-        )
+        level = level[informed]
+        mean = mean[informed]
+        sampling = noise[informed] / moments.counts[informed]
         sampling = sampling + np.einsum(
             "mi,mij,mj->m", mean, paths.covariances[informed], mean
         )

@@ -44,7 +44,9 @@ INTERVAL = 1.959964
 LEVEL, SHARED = "level", "all arms"
 WITH_ITS_BLOCK = "drifts with its block"
 """Of a direction that shows no drift by itself: directions are defined, and tested, as a block."""
-REWARD, PROBABILITY, POINTS = "reward", "probability", "probability points"
+REWARD = "reward"
+PROBABILITY = "probability"
+POINTS = "probability points"
 DISPLAY = {
     REWARD: (1.0, ""),
     PROBABILITY: (100.0, " %"),
@@ -263,7 +265,9 @@ def _windows_of_arms(
 ) -> ConditionedWindows:
     """What every window says of the coefficients, with the drift that was estimated."""
     population = prior.arms
-    together, dim, sizes = population.together, prior.layout.dim, population.evidence[2]
+    together = population.together
+    dim = prior.layout.dim
+    sizes = population.evidence[2]
     drift = np.diag(sizes[:dim]) + (together * sizes[dim:]) @ together.T
     return condition_windows(statistics, drift, prior.mean_precision(statistics))
 
@@ -556,7 +560,10 @@ def _change(
     """
     precision, m = np.linalg.inv(covariance), len(value)
     last = m - 1
-    misfit, before, after, window = np.inf, float(value[0]), float(value[-1]), 1
+    misfit = np.inf
+    before = float(value[0])
+    after = float(value[-1])
+    window = 1
     for candidate in range(1, m):
         steps = np.column_stack([np.arange(m) < candidate, np.arange(m) >= candidate])
         levels, rest = _weighted_fit(steps.astype(np.float64), precision, value)

@@ -328,11 +328,9 @@ class InvariantSubspaceDecomposition:
             moments = _moments_of(data, rewards, others)
             moments = moments if self.intercept else moments.about_zero()
             self._fit_windowed(moments)
-        self.recipe_used_, self.n_features_in_, self.windows_ = (
-            self.recipe,
-            moments.dim,
-            moments.windows,
-        )
+        self.recipe_used_ = self.recipe
+        self.n_features_in_ = moments.dim
+        self.windows_ = moments.windows
         self.findings_ = findings(self, moments)
 
     def _fit_windowed(self, moments: WindowedMoments) -> None:
@@ -344,11 +342,9 @@ class InvariantSubspaceDecomposition:
         directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
         about: dict[str, Any] = {"singular": singular, "missing": self.missing}
         paths, noise, noise_variance = window_paths(moments, directions, **about)
-        self.paths_, self.window_noise_, self.noise_scale_ = (
-            paths,
-            noise,
-            float(np.sqrt(noise_variance)),
-        )
+        self.paths_ = paths
+        self.window_noise_ = noise
+        self.noise_scale_ = float(np.sqrt(noise_variance))
         turned = moments.transformed(change) if whitened else moments
         if whitened:
             known = bool(singular or self.missing)
@@ -412,12 +408,12 @@ class InvariantSubspaceDecomposition:
         unseen : array, shape (w, p, p), or None
             Projections on the directions in which each does not vary; None if there are none.
         """
-        p, source, rows = moments.dim, moments.chosen, moments.counts
+        p = moments.dim
+        source = moments.chosen
+        rows = moments.counts
         if moments.offered is not None and self.covariances != "chosen":
-            source, rows = (
-                moments.offered,
-                moments.offered.independent_rows(moments.counts),
-            )
+            source = moments.offered
+            rows = moments.offered.independent_rows(moments.counts)
             singular = singular_roots(source, p)
         scatter = np.ascontiguousarray(source.scatter[:, :p, :p])
         stack = scatter / np.maximum(source.count, 1.0)[:, None, None]
@@ -550,10 +546,8 @@ class InvariantSubspaceDecomposition:
         coordinates = features @ self.split_.residual
         rest = rewards - features @ self.component_
         if baseline:
-            coordinates, rest = (
-                coordinates - coordinates.mean(axis=0),
-                rest - rest.mean(),
-            )
+            coordinates = coordinates - coordinates.mean(axis=0)
+            rest = rest - rest.mean()
         gram = coordinates.T @ coordinates + ridge * np.eye(self.split_.residual_dim)
         return np.asarray(
             self.split_.residual @ np.linalg.solve(gram, coordinates.T @ rest)
@@ -690,11 +684,9 @@ def findings(
 def _windowed_findings(
     fit: InvariantSubspaceDecomposition, moments: WindowedMoments
 ) -> list[str]:
-    p, fewest, tails = (
-        moments.dim,
-        int(moments.counts.min()),
-        float(fit.tail_weights_.mean()),
-    )
+    p = moments.dim
+    fewest = int(moments.counts.min())
+    tails = float(fit.tail_weights_.mean())
     lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
     close = np.flatnonzero(
         fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper)
@@ -740,7 +732,9 @@ def partial_findings(
     paths: CoefficientPaths, names: Sequence[str], counts: Array
 ) -> list[str]:
     """Which coefficients windows do not inform, in words; counts (m,): how many rounds each has."""
-    p, uninformed, notes = len(names), uninformed_features(paths), []
+    p = len(names)
+    uninformed = uninformed_features(paths)
+    notes = []
     short = int((counts < p + 2).sum())
     if short:
         notes.append(

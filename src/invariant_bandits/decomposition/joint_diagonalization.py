@@ -233,17 +233,17 @@ def find_blocks(
 
     diagonal = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     basis, stack = diagonal.basis.copy(), np.ascontiguousarray(diagonal.stack)
-    p, converged, distinct = len(basis), diagonal.converged, True
+    p = len(basis)
+    converged = diagonal.converged
+    distinct = True
     level = alpha / max(p * (p - 1) / 2, 1)
     blocks = merge_dependent(
         stack, sizes, np.split(np.arange(p), p), level, _varied(basis, unseen)
     )
     while len(blocks) > 1:
         status = refine(stack, basis, sizes, blocks)
-        converged, distinct = (
-            converged and status != kernels.STALLED,
-            status != kernels.INDISTINCT,
-        )
+        converged = converged and status != kernels.STALLED
+        distinct = status != kernels.INDISTINCT
         merged = merge_dependent(stack, sizes, blocks, level, _varied(basis, unseen))
         if len(merged) == len(blocks):
             break

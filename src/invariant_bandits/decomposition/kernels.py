@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-CONVERGED, INDISTINCT, STALLED = 0, 1, 2
+CONVERGED = 0
+INDISTINCT = 1
+STALLED = 2
 """How a search ended: its last sweep turned by less than the tolerance; or it gained less than sampling could
 produce, and no less than the sweeps before, so that any of these bases is as good; or at its limit of sweeps.
 """
@@ -62,7 +64,9 @@ def jacobi_sweeps(
             for b in range(a + 1, p):
                 co, si = 1.0, 0.0
                 for _ in range(3 if likelihood else 1):
-                    h11, h12, h22 = 0.0, 0.0, 0.0
+                    h11 = 0.0
+                    h12 = 0.0
+                    h22 = 0.0
                     for i in range(m):
                         beta = 0.5 * (S[a, a, i] - S[b, b, i])
                         gamma = S[a, b, i]
@@ -194,7 +198,9 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
     scale = np.full((q, s), damping)
     for k, a in np.ndindex((len(L), q)):
         scale[a] += L[k, a, a] * np.diag(R[k])
-    E, rest, direction = np.zeros((q, s)), G.copy(), np.zeros((q, s))
+    E = np.zeros((q, s))
+    rest = G.copy()
+    direction = np.zeros((q, s))
     old, goal = np.inf, 1e-8 * (G * (G / scale)).sum()
     for _ in range(100):
         z = rest / scale
@@ -242,12 +248,16 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     With blocks A, B, C of S_i: half gradient Σ n(C B⁻¹ − A⁻¹C), half curvature
     E ↦ Σ n(A E B⁻¹ + A⁻¹E B − 2E), returned as the pairs (L, R) of its terms.
     """
-    q, s, m = len(first), len(second), len(S)
+    q = len(first)
+    s = len(second)
+    m = len(S)
     G = np.zeros((q, s))
     L = np.zeros((2 * m + 1, q, q))
     R = np.zeros((2 * m + 1, s, s))
     for i in range(m):
-        A, B, C = S[i][first][:, first], S[i][second][:, second], S[i][first][:, second]
+        A = S[i][first][:, first]
+        B = S[i][second][:, second]
+        C = S[i][first][:, second]
         Ai, Bi = inverse(factor(A)), inverse(factor(B))
         G += n[i] * (product(C, Bi) - product(Ai, C))
         L[2 * i], L[2 * i + 1] = n[i] * A, n[i] * Ai
@@ -266,10 +276,8 @@ def cayley(E: Any) -> Any:
     q, s = E.shape
     F = 0.5 * E
     Ft = np.ascontiguousarray(F.T)
-    M, N = (
-        inverse(factor(product(F, Ft) + np.eye(q))),
-        inverse(factor(product(Ft, F) + np.eye(s))),
-    )
+    M = inverse(factor(product(F, Ft) + np.eye(q)))
+    N = inverse(factor(product(Ft, F) + np.eye(s)))
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
     Q[:q, :q], Q[q:, q:] = 2.0 * M, 2.0 * N
@@ -293,7 +301,9 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
     """
     both = np.concatenate((first, second))
     k = len(both)
-    head, tail, every = np.arange(len(first)), np.arange(len(first), k), np.arange(k)
+    head = np.arange(len(first))
+    tail = np.arange(len(first), k)
+    every = np.arange(k)
     trial = np.empty((len(S), k, k))
     before = dependence(S, n, first, second)
     for _ in range(8):
@@ -329,7 +339,9 @@ def decouple(
     rows = n.sum()
     gain = np.inf
     for _ in range(most):
-        largest, earlier, gain = 0.0, gain, 0.0
+        largest = 0.0
+        earlier = gain
+        gain = 0.0
         for k in range(blocks):
             first = order[starts[k] : starts[k + 1]]
             for j in range(k + 1, blocks):
@@ -369,7 +381,9 @@ def _invert(A: Any) -> Any:
 def _information(L: Any, drift: Any) -> Any:
     """What a partial window knows of the mean: L(I + LᵀΩL)⁻¹Lᵀ (p, p), L (p, r), Ω = diag(drift)."""
     p, r = L.shape
-    inner, half, out = np.eye(r), np.zeros((p, r)), np.empty((p, p))
+    inner = np.eye(r)
+    half = np.zeros((p, r))
+    out = np.empty((p, p))
     for k, a in np.ndindex((r, p)):
         inner[k] += L[a, k] * drift[a] * L[a]
     inner = _invert(inner)
@@ -398,9 +412,13 @@ def random_effects(
     order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each direction.
     """
     m, p = g.shape
-    precision, mean, covariance = np.empty((m, p, p)), np.empty(p), np.empty((p, p))
+    precision = np.empty((m, p, p))
+    mean = np.empty(p)
+    covariance = np.empty((p, p))
     for _ in range(iterations):
-        total, weighted, partial = np.zeros((p, p)), np.zeros(p), 0
+        total = np.zeros((p, p))
+        weighted = np.zeros(p)
+        partial = 0
         for i in range(m):
             if regular[i]:
                 precision[i] = _invert(H[i] + np.diag(drift))
@@ -468,12 +486,10 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
     """
     p, _, m = S.shape
     half, R = np.empty((p, p, m)), np.empty((p, p, m))
-    A, D, K, new = (
-        np.empty((p, p)),
-        np.empty((p, p)),
-        np.empty((p, p)),
-        np.empty((p, p)),
-    )
+    A = np.empty((p, p))
+    D = np.empty((p, p))
+    K = np.empty((p, p))
+    new = np.empty((p, p))
     for _ in range(most):
         for a in range(p):
             for b in range(p):
@@ -535,18 +551,19 @@ def adapted_explained_variance(
     afresh. A coordinate that those before it determine within the window gets no coefficient.
     """
     p, candidates = Z.shape[1], len(residual_dims)
-    G, C, w, y = np.zeros((p, p)), np.zeros((p, p)), np.zeros(p), np.zeros(p)
+    G = np.zeros((p, p))
+    C = np.zeros((p, p))
+    w = np.zeros(p)
+    y = np.zeros(p)
     result = np.zeros((len(starts), candidates))
     tests = length - lag - 1
     for f in range(len(starts)):
         for first in range(starts[f], starts[f] + tests):
             test = first + lag
-            level, mean, cross, G[:] = (
-                (r[first:test] / lag).sum(),
-                np.zeros(p),
-                np.zeros(p),
-                0.0,
-            )
+            level = (r[first:test] / lag).sum()
+            mean = np.zeros(p)
+            cross = np.zeros(p)
+            G[:] = 0.0
             for t in range(first, test):
                 mean += Z[t] / lag
             for t in range(first, test):
@@ -555,7 +572,9 @@ def adapted_explained_variance(
                 for i in range(p):
                     G[i, : i + 1] += row[i] * row[: i + 1]
             for j in range(p):
-                column, left, right = G[j:, j].copy(), Z[test, j], cross[j]
+                column = G[j:, j].copy()
+                left = Z[test, j]
+                right = cross[j]
                 for k in range(j):
                     column -= C[j:, k] * C[j, k]
                     left -= C[j, k] * w[k]

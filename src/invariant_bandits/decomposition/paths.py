@@ -102,10 +102,8 @@ class MissingColumn(NamedTuple):
         noise : float
             s².
         """
-        at, with_indicator = (
-            list(self.values),
-            covariance[list(self.values), self.indicator],
-        )
+        at = list(self.values)
+        with_indicator = covariance[list(self.values), self.indicator]
         within = covariance[np.ix_(at, at)] - np.outer(
             with_indicator, with_indicator
         ) / max(float(covariance[self.indicator, self.indicator]), 1e-300)
@@ -190,10 +188,8 @@ class PartialWindows(NamedTuple):
             * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
         )
         roots = (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse
-        seen, spread = (
-            np.einsum("kij,ki->kj", inverse, value),
-            directions.T @ self.spread @ directions,
-        )
+        seen = np.einsum("kij,ki->kj", inverse, value)
+        spread = directions.T @ self.spread @ directions
         return PartialWindows(
             self.windows, roots, seen, directions.T @ self.mean, spread
         )
@@ -265,10 +261,8 @@ class CoefficientPaths:
     def _partial_estimate(self) -> PartialEstimate:
         """What each partial window estimates of the coefficients, and what it does not."""
         assert self.partial is not None
-        roots, factor = (
-            self.partial.roots,
-            np.linalg.cholesky(self.precisions().sum(axis=0)),
-        )
+        roots = self.partial.roots
+        factor = np.linalg.cholesky(self.precisions().sum(axis=0))
         whitened = np.linalg.solve(factor, roots)
         values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
         informed = values > INFORMS
@@ -284,11 +278,9 @@ class CoefficientPaths:
         """The same, with what is expected where windows do not inform."""
         if self.partial is None:
             return self
-        known, at, spread = (
-            self._partial_estimate,
-            self.partial.windows,
-            self.partial.spread,
-        )
+        known = self._partial_estimate
+        at = self.partial.windows
+        spread = self.partial.spread
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
         coefficients[at] = known.estimates + known.unknown @ self.partial.mean
         covariances[at] = (
@@ -326,22 +318,16 @@ class CoefficientPaths:
         """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where
         unknown.
         """
-        coefficients, variances = (
-            self.coefficients,
-            np.einsum("mii->mi", self.covariances),
-        )
+        coefficients = self.coefficients
+        variances = np.einsum("mii->mi", self.covariances)
         if self.partial is None:
             return coefficients, variances
-        coefficients, known, mean = (
-            coefficients.copy(),
-            1.0 / variances,
-            self.partial.mean,
-        )
+        coefficients = coefficients.copy()
+        known = 1.0 / variances
+        mean = self.partial.mean
         estimates, errors, unknown = self._partial_estimate
-        others, own = (
-            unknown * (1.0 - np.eye(len(mean))),
-            1.0 - np.einsum("kii->ki", unknown),
-        )
+        others = unknown * (1.0 - np.eye(len(mean)))
+        own = 1.0 - np.einsum("kii->ki", unknown)
         error = np.einsum(
             "kii->ki", errors + others @ self.partial.spread @ others.swapaxes(1, 2)
         )
@@ -394,10 +380,8 @@ def random_effects(
     """
     from invariant_bandits.decomposition import kernels
 
-    g, H = (
-        np.ascontiguousarray(paths.coefficients),
-        np.ascontiguousarray(paths.covariances),
-    )
+    g = np.ascontiguousarray(paths.coefficients)
+    H = np.ascontiguousarray(paths.covariances)
     m, p = g.shape
     regular = np.ones(m, dtype=np.bool_)
     roots, informing = np.zeros((0, p, 1)), np.full(p, float(m))
@@ -450,10 +434,8 @@ def window_paths(
         singular_roots(moments.chosen, moments.dim) if singular is None else singular
     )
     # in the order of axes that a file has: products of matrices depend on it in their last bit
-    freedom, inverses = (
-        moments.counts - moments.dim - 1,
-        np.zeros_like(moments.gram, order="C"),
-    )
+    freedom = moments.counts - moments.dim - 1
+    inverses = np.zeros_like(moments.gram, order="C")
     regular = [window for window in range(moments.windows) if window not in roots]
     inverses[regular] = np.linalg.inv(moments.gram[regular])
     for window, root in roots.items():
@@ -469,10 +451,8 @@ def window_paths(
     unexplained = moments.reward_square - np.einsum(
         "mi,mi->m", coefficients, moments.cross
     )
-    level, square = (
-        float(moments.counts @ moments.reward_mean**2),
-        float(moments.reward_square.sum()),
-    )
+    level = float(moments.counts @ moments.reward_mean**2)
+    square = float(moments.reward_square.sum())
     floor = float(EXACT * square + ROUNDING * level) / moments.rounds
     if (
         square <= ROUNDING * level
@@ -489,10 +469,8 @@ def window_paths(
     if missing:
         weight = moments.counts / moments.rounds
         spread = np.einsum("m,mi,mj->ij", weight, coefficients, coefficients)
-        of_features, root = (
-            moments.gram.sum(axis=0) / moments.rounds,
-            np.ones(moments.dim),
-        )
+        of_features = moments.gram.sum(axis=0) / moments.rounds
+        root = np.ones(moments.dim)
         for column in missing:
             own = spread[np.ix_(column.values, column.values)]
             root[column.indicator] = np.sqrt(column.inflation(own, of_features, pooled))
@@ -581,10 +559,8 @@ def check_estimable(
         "offered features": moments.offered,
     }.items():
         if sums is not None and (use_offered or sums is moments.chosen):
-            grams, squares = (
-                sums.scatter[:, :p, :p],
-                sums.count[:, None] * sums.mean[:, :p] ** 2,
-            )
+            grams = sums.scatter[:, :p, :p]
+            squares = sums.count[:, None] * sums.mean[:, :p] ** 2
             _check_regular(grams.sum(axis=0), squares.sum(axis=0), names, what, "")
             for window in range(m if every else 0):
                 _check_regular(

@@ -159,7 +159,9 @@ def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:
     largest = np.abs(turned).max(axis=0)
     linkage = largest / np.linalg.norm(largest)
     smallest_eigenvalue = float(np.linalg.eigvalsh(turned)[:, 0].mean())
-    best_cost, best_blocks, best_threshold = np.inf, [np.arange(p)], 0.0
+    best_cost = np.inf
+    best_blocks = [np.arange(p)]
+    best_threshold = 0.0
     for threshold in BLOCK_THRESHOLDS:
         blocks = connected_columns(linkage > threshold)
         inside = np.zeros((p, p), dtype=bool)
@@ -172,7 +174,9 @@ def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:
             size = float(column_sums.max(axis=1).mean() / (p * p - inside.sum()))
         cost = size + smallest_eigenvalue * float(inside.sum()) / p**2
         if cost < best_cost:
-            best_cost, best_blocks, best_threshold = cost, blocks, threshold
+            best_cost = cost
+            best_blocks = blocks
+            best_threshold = threshold
     return best_blocks, best_threshold
 
 

@@ -739,10 +739,8 @@ def expected_value(
 
 
 def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
-    line, known = (
-        result.line(name),
-        dict[str, float | None](gain=None, low=None, high=None),
-    )
+    line = result.line(name)
+    known = dict[str, float | None](gain=None, low=None, high=None)
     if line is not None and line.against_log.concludes:
         gain = line.against_log
         known = {

@@ -138,7 +138,9 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         past = before + b
         if past == 0:
             continue
-        G, c, n = gram[past - 1], cross[past - 1], counts[past - 1]
+        G = gram[past - 1]
+        c = cross[past - 1]
+        n = counts[past - 1]
         scale = np.diagonal(G) / n
         ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
         inverse = np.linalg.inv(G + ridge)
@@ -146,10 +148,8 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(
             n - past - p, 1.0
         )
-        bases[b], centers[b] = (
-            moments.reward_mean[past - 1],
-            moments.feature_mean[past - 1],
-        )
+        bases[b] = moments.reward_mean[past - 1]
+        centers[b] = moments.feature_mean[past - 1]
         covariances[b] = noise * inverse
 
     def predicted(part: Feedback, start: int) -> Array:
@@ -273,7 +273,7 @@ ESTIMATORS: Registry[RegisteredEstimator] = Registry(
 )
 
 
-def estimator(
+def register_estimator(
     name: str,
     *,
     needs: str = "propensities",
@@ -305,7 +305,7 @@ def estimator(
     >>> from invariant_bandits.evaluation.estimators import importance_weights
     >>> from invariant_bandits.evaluation.intervals import estimated
     >>> from invariant_bandits.evaluation.estimators import ESTIMATORS
-    >>> @ib.estimator("clipped", rank=4)
+    >>> @ib.register_estimator("clipped", rank=4)
     ... def clipped(feedback, target, *, confidence=0.95):
     ...     weights = np.minimum(importance_weights(feedback, target), 10.0)
     ...     gains, ones = weights * feedback.rewards, np.ones(feedback.rounds)
@@ -446,11 +446,9 @@ def _accepted(
     policy: Policy, feedback: Feedback, tried: Whole, baseline: float
 ) -> Whole:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
-    starts, actions, rewards = (
-        feedback.starts.tolist(),
-        feedback.actions.tolist(),
-        feedback.rewards.tolist(),
-    )
+    starts = feedback.starts.tolist()
+    actions = feedback.actions.tolist()
+    rewards = feedback.rewards.tolist()
     accepted, learn = [], learn_from(policy)
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
@@ -522,7 +520,7 @@ MISSING = (
 )
 
 
-@estimator("IPS", rank=2)
+@register_estimator("IPS", rank=2)
 def ips(
     feedback: Feedback,
     target: Array,
@@ -563,7 +561,7 @@ def ips(
     )
 
 
-@estimator("SNIPS", rank=1)
+@register_estimator("SNIPS", rank=1)
 def snips(
     feedback: Feedback,
     target: Array,
@@ -583,7 +581,7 @@ def snips(
     return _weighted(feedback, weights, weights * feedback.rewards, weights, confidence)
 
 
-@estimator("DR", rank=0)
+@register_estimator("DR", rank=0)
 def doubly_robust(
     feedback: Feedback,
     target: Array,
@@ -639,7 +637,7 @@ def _weighted(
     )
 
 
-@estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
+@register_estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
 def direct(
     feedback: Feedback,
     target: Array,
@@ -677,7 +675,7 @@ def direct(
     )
 
 
-@estimator("replay", takes="policy", rank=3)
+@register_estimator("replay", takes="policy", rank=3)
 def replay(
     feedback: Feedback,
     policy: Policy,
@@ -733,7 +731,7 @@ def accepted_value(
     )
 
 
-@estimator("exact", needs="rewards", takes="policy", rank=0)
+@register_estimator("exact", needs="rewards", takes="policy", rank=0)
 def exact(
     feedback: Feedback,
     policy: Policy,

@@ -38,7 +38,10 @@ def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
     clusters that are not empty differ; None where there are too few of them.
     """
     used = counts > 0.0
-    total, clusters, mean, error = float(counts.sum()), int(used.sum()), None, None
+    total = float(counts.sum())
+    clusters = int(used.sum())
+    mean = None
+    error = None
     if clusters:
         mean = float(sums.sum()) / total
     if mean is not None and clusters > 1:
@@ -159,7 +162,9 @@ def rare_reward_interval(
     scale = max(float(np.abs(influence).max()), unseen_up, -unseen_down)
     if scale == 0.0:
         return 0.0, 0.0, 0.0
-    z, up, down = influence / scale, unseen_up / scale, unseen_down / scale
+    z = influence / scale
+    up = unseen_up / scale
+    down = unseen_down / scale
     S = scaled_block_sums(z)
     error = float(np.sqrt(S @ S))
     student = student_quantile(len(z), confidence) * error
@@ -405,10 +410,8 @@ def estimated(
     0.25 [0.1924, 0.3135]
     """
     probability("confidence", confidence)
-    gains, weights = (
-        np.asarray(gains, dtype=np.float64),
-        np.asarray(weights, dtype=np.float64),
-    )
+    gains = np.asarray(gains, dtype=np.float64)
+    weights = np.asarray(weights, dtype=np.float64)
     if round_weights is not None:
         gains = round_weights * gains
         weights = round_weights * weights
@@ -492,10 +495,8 @@ def _concluded(
     )
     model_error = float(np.linalg.norm(model_errors, axis=1).sum())
     beyond = student_quantile(n, confidence) * model_error
-    low, high = (
-        value - float(np.hypot(below, beyond)),
-        value + float(np.hypot(above, beyond)),
-    )
+    low = value - float(np.hypot(below, beyond))
+    high = value + float(np.hypot(above, beyond))
     error = float(np.hypot(error, model_error))
     if not (np.isfinite(low) and np.isfinite(high)):
         reasons = reasons or ("the interval has no finite end",)

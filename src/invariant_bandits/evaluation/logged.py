@@ -164,10 +164,8 @@ def read_feedback(
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = (
-        QualityReport(),
-        [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])],
-    )
+    quality = QualityReport()
+    notes = [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
     gathered = _Gathered(latest)
     weights, said = _missing_weights(log, weight_missing)
     notes += said
@@ -451,10 +449,8 @@ class _PolicyLog:
     def __init__(self, log: Log) -> None:
         log = in_time_order(log)
         self.labels = np.array(log.arms.labels)
-        reader, quality = (
-            reader_of(log, FeatureOptions(standardise="none"), offered=False),
-            QualityReport(),
-        )
+        reader = reader_of(log, FeatureOptions(standardise="none"), offered=False)
+        quality = QualityReport()
         batches = [
             batch
             for task in log.survey().tasks
@@ -531,10 +527,8 @@ def _target(
 
 def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
     """Mean reward of the logged rounds of every arm (A,), 0 for those that were never played."""
-    chosen, rewards = (
-        read.feedback.of_logged(read.offered_arms).astype(np.int64),
-        read.feedback.rewards,
-    )
+    chosen = read.feedback.of_logged(read.offered_arms).astype(np.int64)
+    rewards = read.feedback.rewards
     earned = np.bincount(chosen, weights=rewards, minlength=arms)
     return np.asarray(earned / np.maximum(np.bincount(chosen, minlength=arms), 1))
 

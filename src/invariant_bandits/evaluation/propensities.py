@@ -179,7 +179,9 @@ def _likelihood(
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
     gradient, curvature = -penalty * theta, np.diag(penalty)
-    rows, seen, bent = sum(len(part.offered) for part in parts), 0, 0
+    rows = sum(len(part.offered) for part in parts)
+    seen = 0
+    bent = 0
     for part in (part for whole in parts for part in whole.parts()):
         chances = _choice_chances(part, theta)
         with np.errstate(divide="ignore"):
@@ -271,11 +273,9 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         ("bin", f"propensity {low:.3f} to {high:.3f}")
         for low, high in zip(edges, ends, strict=False)
     ]
-    names, bins, columns = (
-        names + _column_names(feedback),
-        len(names),
-        _columns(feedback),
-    )
+    bins = len(names)
+    names = names + _column_names(feedback)
+    columns = _columns(feedback)
     totals = np.zeros((len(names), 4))
     for part in feedback.parts():
         chances = _adding_up(part)
@@ -284,10 +284,8 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         for total, values in zip(totals, chain(inside, columns(part)), strict=True):
             mean = part.sums_per_round(chances * values)
             away = values - np.repeat(mean, part.counts)
-            chosen, variance = (
-                values[part.logged_rows].sum(),
-                (chances * away * away).sum(),
-            )
+            chosen = values[part.logged_rows].sum()
+            variance = (chances * away * away).sum()
             total += values.sum(), mean.sum(), chosen, variance
     checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
     for (kind, name), (rows, *numbers, variance) in zip(
@@ -312,7 +310,9 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
     offered?
     """
     names = [("all", "all actions"), *_column_names(feedback)]
-    columns, totals, checks = _columns(feedback), np.zeros((len(names), 4)), []
+    columns = _columns(feedback)
+    totals = np.zeros((len(names), 4))
+    checks = []
     for part in feedback.parts():
         for total, values in zip(
             totals, chain([np.ones(len(part.offered))], columns(part)), strict=True

@@ -36,7 +36,9 @@ EXPLORATIONS = (0.0, 0.03, 0.1, 0.3, 1.0)
 """Factors on published widths, 1 being the published one."""
 MEMORIES = (4.0, 1.0, 0.25)
 """How many rounds a memory that forgets may hold, in windows of the rounds that policies are fitted on."""
-SURELY, CLEARLY, LIKELY = 3.0, 2.0, 1.0
+SURELY = 3.0
+CLEARLY = 2.0
+LIKELY = 1.0
 """Standard errors by which more exploration, another simple policy and a shorter memory must earn more. By
 chance about one in 700, one in 40 and one in 6 do so. With 2 for exploration, one log of 40 articles in three
 took so much that it lost a third of its value. Chosen on logs with other seeds than are tested.

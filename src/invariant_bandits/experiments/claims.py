@@ -18,7 +18,10 @@ from invariant_bandits.simulation.loop import SimulationResult
 
 RESAMPLES = 1000
 LEVEL = 0.95
-HOLDS, UNDECIDED, FAILS, UNTESTED = "holds", "undecided", "fails", "not testable"
+HOLDS = "holds"
+UNDECIDED = "undecided"
+FAILS = "fails"
+UNTESTED = "not testable"
 RIGHT_DIMENSIONS = "right dimensions"
 """Observed of an estimated split: 1 if it has as many invariant dimensions as the true one, else 0."""
 

@@ -46,8 +46,13 @@ from invariant_bandits.reports.page import Mark, number
 from invariant_bandits.reports.plots import save
 from invariant_bandits.storage import FileError, replace_file
 
-RUN, CLAIMS, REPORT, REGRET = "run.json", "claims.json", "report.html", "regret.csv"
-CELLS, FIGURES, TABLES = "cells", "figures", "tables"
+RUN = "run.json"
+CLAIMS = "claims.json"
+REPORT = "report.html"
+REGRET = "regret.csv"
+CELLS = "cells"
+FIGURES = "figures"
+TABLES = "tables"
 LATEX = {**TEXTS["latex"], **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
 """What LaTeX writes otherwise."""
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
@@ -447,10 +452,8 @@ def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
         far = not abs(distance) <= 2.0
         distances.append(distance)
         policy = level.policy + (", right dimensions only" if level.right_only else "")
-        ours, theirs = (
-            number(f"{mean:.1f} ± {error:.1f}"),
-            number(f"{level.published:g}"),
-        )
+        ours = number(f"{mean:.1f} ± {error:.1f}")
+        theirs = number(f"{level.published:g}")
         mark = Mark("differs", "unsure") if far else Mark("agrees", "good")
         rows.append(
             (level.cell, policy, ours, theirs, number(f"{distance:+.1f}"), mark)

@@ -117,7 +117,9 @@ def _words(name: str) -> set[str]:
     return {word.lower() for word in WORDS.findall(name)}
 
 
-SENTINEL_SHARES, SENTINEL_ROWS, FEWEST_OTHERS = (0.001, 0.4), 5, 10
+SENTINEL_SHARES = (0.001, 0.4)
+SENTINEL_ROWS = 5
+FEWEST_OTHERS = 10
 """Least and greatest share, and least number, of rows with a value that stands for a missing one, and
 different other values that a column must have for one of them to lie far outside.
 """

@@ -250,7 +250,9 @@ class EventSource(FileSource, ABC):
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)
         most_rows = max(1000, CELLS_AT_ONCE // max(1, len(columns)))
-        row, rows, held = 0, 0, list[LoggedEvent]()
+        row = 0
+        rows = 0
+        held = list[LoggedEvent]()
         for line, event in self.events(task.file, features=wanted):
             for reason in (event,) if isinstance(event, str) else event.notes:
                 problems.setdefault(reason, []).append(line)
@@ -260,7 +262,9 @@ class EventSource(FileSource, ABC):
             rows += len(event.labels)
             if rows >= most_rows:
                 yield row, self._batch(held, rows, columns)
-                row, rows, held = row + rows, 0, []
+                row = row + rows
+                rows = 0
+                held = []
         if held:
             yield row, self._batch(held, rows, columns)
 

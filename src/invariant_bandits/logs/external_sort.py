@@ -214,11 +214,9 @@ class SpooledSource(SourceAround):
 
     def skipped(self, task: Task) -> dict[str, list[int]]:
         """Return the rows of a task that could not be parsed."""
-        start, end, skipped = (
-            task.first_row,
-            self._end(task),
-            self.inner.skipped(task).items(),
-        )
+        start = task.first_row
+        end = self._end(task)
+        skipped = self.inner.skipped(task).items()
         return {
             reason: [row for row in rows if start <= row < end]
             for reason, rows in skipped
@@ -519,10 +517,8 @@ class _PartWriter:
         if self._stream is None or batch.schema != self._types:
             self.close()
             path = self.folder / f"{self.part}-{self._files:06}.dealt"
-            self._stream, self._types = (
-                pa.ipc.new_stream(str(path), batch.schema),
-                batch.schema,
-            )
+            self._stream = pa.ipc.new_stream(str(path), batch.schema)
+            self._types = batch.schema
             self._files += 1
         self._stream.write_batch(batch)
 

@@ -788,10 +788,8 @@ class ArmFeatures:
                 j + 1 for j, name in enumerate(names) if is_category_of(name, reference)
             ]
             terms.append(terms[0] - np.sum([terms[j] for j in others], axis=0))
-        every, weights = (
-            ("all arms", *names, *self.catalogue_references),
-            np.array(terms),
-        )
+        every = ("all arms", *names, *self.catalogue_references)
+        weights = np.array(terms)
         if self.coding == "own":
             return every, weights
         known = np.asarray(~weights[:, 1 + self.crossed :].any(axis=1))
@@ -1101,11 +1099,9 @@ class ArmFeatures:
 def has_binary_rewards(moments: WindowedMoments) -> bool:
     """Return whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
     sums = moments.chosen.grouped(np.array([0])).about_zero()
-    squares, cubes, quartics = (
-        sums.scatter[0, -1, -1],
-        sums.cubes[0, -1],
-        sums.quartics[0, -1],
-    )
+    squares = sums.scatter[0, -1, -1]
+    cubes = sums.cubes[0, -1]
+    quartics = sums.quartics[0, -1]
     return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * squares)
 
 
@@ -1162,10 +1158,8 @@ def chosen_coding(
     """
     if arm_model != "auto":
         return arm_model, width if arm_model == "own" else 1, "as asked for"
-    coefficients, is_plenty = (
-        arms * width,
-        rounds >= ROUNDS_PER_COEFFICIENT * arms * width,
-    )
+    coefficients = arms * width
+    is_plenty = rounds >= ROUNDS_PER_COEFFICIENT * arms * width
     if crossed and not (is_plenty and coefficients <= MOST_CROSSED_COEFFICIENTS):
         return (
             "shared",

@@ -70,7 +70,9 @@ from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-MOST_ARMS, MOST_LEVELS, LEAST_PLAYS = 20_000, 500, 2
+MOST_ARMS = 20_000
+MOST_LEVELS = 500
+LEAST_PLAYS = 2
 """Arms of a log, those that need not share all slopes, and rounds per arm that a log of more must have."""
 ANOTHER_ARM = "say which column is the arm (--arm COLUMN), or 'none'"
 MOST_CATEGORIES = 100_000
@@ -376,7 +378,9 @@ class TimeProbe:
 
     def __init__(self, column: str, dates: bool) -> None:
         self.columns, self.dates = [column], dates
-        self.in_order, self._share, self._size = True, 1.0, 0
+        self.in_order = True
+        self._share = 1.0
+        self._size = 0
         self._first: Any = None
         self._last: Any = None
         self._latest: Any = None
@@ -396,10 +400,8 @@ class TimeProbe:
             not (times[1:] < times[:-1]).any() and not times[0] < self._latest
         )
         self._latest = times[-1]
-        self._first, self._last = (
-            min(self._first, times.min()),
-            max(self._last, times.max()),
-        )
+        self._first = min(self._first, times.min())
+        self._last = max(self._last, times.max())
         from invariant_bandits.logs.kernels import lots
 
         self._draw(
@@ -415,7 +417,9 @@ class TimeProbe:
             times, lots_drawn = (
                 np.concatenate(part) for part in zip(*self._sample, strict=True)
             )
-            self._share, self._size, self._sample = self._share / 2.0, 0, []
+            self._share = self._share / 2.0
+            self._size = 0
+            self._sample = []
             self._draw(times, lots_drawn)
 
     def results(self) -> dict[str, Any]:
@@ -692,7 +696,9 @@ class Log:
         """Show all rows to the probes; return what is known then."""
         names = dict.fromkeys(name for probe in probes for name in probe.columns)
         columns = list(names) or [self.schema.reward]
-        source, total, tasks = self.source, 0, list[Task]()
+        source = self.source
+        total = 0
+        tasks = list[Task]()
         for task in source.tasks:
             task = replace(task, position=total)
             end = task.first_row

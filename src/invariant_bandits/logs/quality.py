@@ -85,10 +85,8 @@ class RowProblems:
         groups = RowProblems(len(starts))
         groups.kept = self.kept
         if self.any and len(starts):
-            groups.codes, groups.reasons = (
-                np.maximum.reduceat(self.codes, starts),
-                list(self.reasons),
-            )
+            groups.codes = np.maximum.reduceat(self.codes, starts)
+            groups.reasons = list(self.reasons)
         return groups
 
     def leave_out_at(self, where: Array, parts: RowProblems) -> None:

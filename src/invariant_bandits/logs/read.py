@@ -188,16 +188,16 @@ class AggregationPlan:
         ):
             return None
         drawn = lots(task.position - task.first_row + rounds.rows) < self.share
-        features, arm, rewards = (
-            rounds.features[drawn],
-            rounds.arm[drawn],
-            rounds.rewards[drawn],
-        )
+        features = rounds.features[drawn]
+        arm = rounds.arm[drawn]
+        rewards = rounds.rewards[drawn]
         return ArmSample(features, arm, rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
-        features, rewards, others = rounds.features, rounds.rewards, dict[str, Any]()
+        features = rounds.features
+        rewards = rounds.rewards
+        others = dict[str, Any]()
         if rounds.arm is None:
             others = {
                 "offered": rounds.offered,
@@ -952,7 +952,9 @@ def read_moments(
     cut = windows_of(log, windows, every, edges)
     scan = Scan(log, cut, engine, address, strict, keep_going, progress)
     if isinstance(options, FeatureMap | ArmFeatures):
-        learned, dropped, why = options, tuple[Dropped, ...](), "as learned before"
+        learned = options
+        dropped = tuple[Dropped, ...]()
+        why = "as learned before"
         whole = logit is not None and log.spool is not None and log.spool.is_whole
         aggregate = scan.run(options, logit, spool=log.spool if whole else None)
         scan.check(aggregate.report)
@@ -1020,10 +1022,8 @@ def read_rounds(
         raise InputError(
             f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms"
         )
-    reader, report = (
-        reader_of(log, features),
-        QualityReport() if report is None else report,
-    )
+    reader = reader_of(log, features)
+    report = QualityReport() if report is None else report
     batches = (
         rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
     )

@@ -259,10 +259,8 @@ class Reader:
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
-        features, known = (
-            self.encode(columns, len(batch)),
-            {"columns": columns, "arm": codes},
-        )
+        features = self.encode(columns, len(batch))
+        known = {"columns": columns, "arm": codes}
         rounds = self._rounds(
             task, row + np.arange(len(batch)), features, batch, problems, **known
         )
@@ -389,11 +387,9 @@ class Reader:
         """Return the decoded columns of a batch that become features."""
         raw: dict[str, Any] = {}
         for column in self.features.columns:
-            values, name, impute = (
-                batch.column(column.name),
-                column.name,
-                column.filler is not None,
-            )
+            values = batch.column(column.name)
+            name = column.name
+            impute = column.filler is not None
             if column.categories is not None:
                 known = column.categories
                 raw[name] = decode.categories_of(
@@ -592,10 +588,8 @@ def _with_filler(column: Column, log: Log) -> Column:
     first ones.
     """
     if column.categories is not None:
-        rows, counts = (
-            log.survey().total_rows or 0,
-            log.survey().categories[column.name],
-        )
+        rows = log.survey().total_rows or 0
+        counts = log.survey().categories[column.name]
         missing = rows - counts.total()
         shares = tuple(
             counts[category] / counts.total() for category in column.categories

@@ -100,7 +100,10 @@ class RepeatProbe:
     def __init__(
         self, schema: Schema, ids: Array, hashes: Callable[[Any], Array], dates: bool
     ) -> None:
-        self.schema, self.ids, self.hashes, self.dates = schema, ids, hashes, dates
+        self.schema = schema
+        self.ids = ids
+        self.hashes = hashes
+        self.dates = dates
         action = schema.arm or (schema.action if schema.offered is not None else None)
         self.compared = list(schema.features) if action is None else [action]
         wanted = (schema.round, schema.reward, schema.time, *self.compared)

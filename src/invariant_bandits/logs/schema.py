@@ -483,10 +483,8 @@ def _maps_to_numbers(value: Any) -> bool:
     )
 
 
-PATTERNS, NUMBERS = (
-    (_is_list_of_texts, "a list of patterns"),
-    (_is_list_of_numbers, "a list of numbers"),
-)
+PATTERNS = (_is_list_of_texts, "a list of patterns")
+NUMBERS = (_is_list_of_numbers, "a list of numbers")
 KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
     "missing": (_is_list_of_texts, "a list of texts"),

@@ -152,12 +152,12 @@ class SourceAround(Source):
     """A source that changes the columns of another one, `inner`."""
 
     def __init__(self, inner: Source) -> None:
-        self.inner, self.tasks, self.total_rows = inner, inner.tasks, inner.total_rows
-        self.in_files, self.schema, self.skips_lines = (
-            inner.in_files,
-            inner.schema,
-            inner.skips_lines,
-        )
+        self.inner = inner
+        self.tasks = inner.tasks
+        self.total_rows = inner.total_rows
+        self.in_files = inner.in_files
+        self.schema = inner.schema
+        self.skips_lines = inner.skips_lines
         self.parses = inner.parses
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
@@ -262,11 +262,9 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Batches:
             before = batch.slice(0, skipped[passed] - row)
             if len(before):
                 yield row, before
-            batch, row, passed = (
-                batch.slice(len(before)),
-                skipped[passed] + 1,
-                passed + 1,
-            )
+            batch = batch.slice(len(before))
+            row = skipped[passed] + 1
+            passed = passed + 1
         if len(batch):
             yield row, batch
         row += len(batch)

@@ -137,10 +137,8 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
 
 def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums:
     """One pass over rounds of arms that share nothing: Σhφφᵀ has one block per arm."""
-    information, gradient = (
-        np.zeros((1, layout.dim, layout.dim)),
-        np.zeros((1, layout.dim)),
-    )
+    information = np.zeros((1, layout.dim, layout.dim))
+    gradient = np.zeros((1, layout.dim))
     likelihood = variance = 0.0
     for arm in range(layout.arms):
         rows, own = np.flatnonzero(sample.arms == arm), layout.arm(arm)
@@ -150,14 +148,10 @@ def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums
             np.zeros(len(rows), dtype=np.int64),
         )
         sums = sum_logit([rounds], theta[own], 1)
-        information[0, own, own], gradient[0, own] = (
-            sums.information[0],
-            sums.gradient[0],
-        )
-        likelihood, variance = (
-            likelihood + sums.log_likelihood,
-            variance + sums.variance,
-        )
+        information[0, own, own] = sums.information[0]
+        gradient[0, own] = sums.gradient[0]
+        likelihood = likelihood + sums.log_likelihood
+        variance = variance + sums.variance
     return LogitSums(theta, information, gradient, likelihood, variance)
 
 
@@ -362,7 +356,9 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
 
     Its moments are those of [1, shared features] and of rewards less the levels of their arms.
     """
-    features, sample, table = read.feature_map, read.sample, read.arms
+    features = read.feature_map
+    sample = read.sample
+    table = read.arms
     assert isinstance(features, ArmFeatures)
     assert sample is not None
     assert table is not None
@@ -434,7 +430,9 @@ def join_short_ends(
     A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
     period of its own.
     """
-    counts, starts, notes = moments.counts, list(range(moments.windows)), []
+    counts = moments.counts
+    starts = list(range(moments.windows))
+    notes = []
     usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
     for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
         if (
@@ -546,14 +544,18 @@ def model_of(
         linear = ArmStatistics.from_moments(features, moments)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
-        noise, fit, baseline = float(np.sqrt(linear.noise_variance)), None, 0.0
+        noise = float(np.sqrt(linear.noise_variance))
+        fit = None
+        baseline = 0.0
         notes = (
             *notes,
             *exactness_findings(linear.noise_variance, moments, levels=True),
         )
     else:
         pruned = prune(moments, features, options)
-        moments, features, baseline = pruned.moments, pruned.feature_map, 0.0
+        moments = pruned.moments
+        features = pruned.feature_map
+        baseline = 0.0
         dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
         if not find_policy(
             start.name

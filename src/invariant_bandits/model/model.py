@@ -352,10 +352,8 @@ class Model(ThreadSafe):
         if chances.max() >= 1.0:
             return self.policy.select(features), 1.0
         luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        drawn, last = (
-            np.searchsorted(np.cumsum(chances), luck, side="right"),
-            np.flatnonzero(chances)[-1],
-        )
+        drawn = np.searchsorted(np.cumsum(chances), luck, side="right")
+        last = np.flatnonzero(chances)[-1]
         place = int(min(drawn, last))
         return place, float(chances[place])
 

@@ -160,10 +160,8 @@ def _stable_p_value(
     """
     stable = fit.split_.invariant
     inside = fit.paths_.along(stable)
-    precisions, error = (
-        inside.precisions(),
-        inside.coefficients - inside.weighted_mean()[0],
-    )
+    precisions = inside.precisions()
+    error = inside.coefficients - inside.weighted_mean()[0]
     spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
     dim = stable.shape[1]
     freedom = informed_directions(precisions) - dim
@@ -192,10 +190,8 @@ def moved_arms(
     if statistics is None:
         return (), None
     assert isinstance(model.feature_map, ArmFeatures)
-    information, scores = (
-        statistics.information.sum(axis=0),
-        statistics.scores.sum(axis=0),
-    )
+    information = statistics.information.sum(axis=0)
+    scores = statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}

@@ -61,10 +61,8 @@ class Batch:
             chosen = power_sums_of_rows(*own)
             if self.offered is not None and self.counts is not None:
                 counts, start = self.counts[rounds], self.counts[: rounds.start].sum()
-                rows, window = (
-                    self.offered[start : start + counts.sum()],
-                    np.repeat(window, counts),
-                )
+                rows = self.offered[start : start + counts.sum()]
+                window = np.repeat(window, counts)
                 several = power_sums_of_rows(rows, None, counts, window, len(windows))
         return windows, chosen, several
 

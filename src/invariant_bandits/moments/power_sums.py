@@ -17,7 +17,9 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 
-LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
+LARGEST_MEAN = 1e78
+LARGEST_SQUARE = 1e180
+LARGEST_POWER = 1.7e308
 """Of numbers whose fourth powers can be summed."""
 
 
@@ -169,11 +171,9 @@ class PowerSums:
 
     def about_zero(self) -> PowerSums:
         """The same rows with sums about 0 instead of about the means."""
-        n, mean, square = (
-            self.count[:, None],
-            self.mean,
-            np.diagonal(self.scatter, axis1=1, axis2=2),
-        )
+        n = self.count[:, None]
+        mean = self.mean
+        square = np.diagonal(self.scatter, axis1=1, axis2=2)
         return PowerSums(
             count=self.count.copy(),
             mean=np.zeros_like(mean),
@@ -265,10 +265,8 @@ def power_sums_of_rows(
     n = np.diff(starts).astype(np.float64)
     parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
     about_origin = np.array([part.T @ part for part in parts])
-    mean, squares = (
-        powers[:, 0] / n[:, None],
-        np.diagonal(about_origin, axis1=1, axis2=2),
-    )
+    mean = powers[:, 0] / n[:, None]
+    squares = np.diagonal(about_origin, axis1=1, axis2=2)
     between = (
         squares if counts is None else round_sums(features, counts, window, origin)
     )

@@ -429,10 +429,8 @@ class WindowedMoments:
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
             return NotImplemented
-        (mine, arrays), (theirs, others) = (
-            storage.to_state(self),
-            storage.to_state(other),
-        )
+        (mine, arrays) = storage.to_state(self)
+        (theirs, others) = storage.to_state(other)
         same = (mine, arrays.keys()) == (theirs, others.keys())
         return same and all(
             np.array_equal(array, others[name]) for name, array in arrays.items()

@@ -15,7 +15,7 @@ from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import MemoryState
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema
 
 OFF_SUBSPACE = 0.05
@@ -77,7 +77,7 @@ class AffinePart:
         return memory.radius(volume, assumed), 0.0
 
 
-@policy("affine-linucb")
+@register_policy("affine-linucb")
 class AffineLinUCB(LinearPolicy):
     """LinUCB in an affine subspace of coefficients that several tasks share (Bilaj et al. 2024).
 

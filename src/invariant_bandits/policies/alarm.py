@@ -44,7 +44,9 @@ LEAST_PLAYS = 10.0
 """Online rounds of a labelled arm, where rewards are no clicks, from which its coefficients count."""
 ARM_SEARCH_STEPS, ARM_BREAK_SIZE = 8, 0.3
 """Of labelled arms: steps of the search for the likeliest drift, and the size of breaks."""
-ALL_BREAK, DIRECTION_BREAK, FADING = 0.1, 0.3, 0.6
+ALL_BREAK = 0.1
+DIRECTION_BREAK = 0.3
+FADING = 0.6
 """Weights of breaks of all coefficients at once, of breaks along one direction, and of slopes that fade."""
 FADED_PART, FADED_VARIANCE = 0.5, 0.0625
 """Mean and variance of the part of its size that a fading slope loses: half, give or take a quarter."""
@@ -269,10 +271,8 @@ def _arm_evidence(online: Array, prior: DriftPrior, tested: Any) -> Evidence:
         (places >= prior.layout.own_dim) | (places % prior.layout.own > 0)
     )
     if len(slopes):
-        mean, doubt = (
-            prior.mean[places[slopes]],
-            np.diagonal(prior.mean_covariance)[places[slopes]],
-        )
+        mean = prior.mean[places[slopes]]
+        doubt = np.diagonal(prior.mean_covariance)[places[slopes]]
         fading = _shifted(
             -FADED_PART * mean,
             FADED_VARIANCE * mean**2,
@@ -373,7 +373,9 @@ def noticeable_falls(prior: DriftPrior, confidence: float) -> Array:
     one of J tested directions gives the evidence ½δ²q·vq/(1 + vq) − ½log(1 + vq) + log(weight/J), v being the
     variance of the breaks.
     """
-    population, layout, bounds = prior.arms, prior.layout, prior.drift_bounds
+    population = prior.arms
+    layout = prior.layout
+    bounds = prior.drift_bounds
     stable = ~drifts_in_logs(prior)
     tested = stable & (bounds.informing >= FEWEST_WINDOWS)
     limits = np.where(

@@ -38,7 +38,7 @@ from invariant_bandits.policies.mixture import (
     default_members,
 )
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import (
     ArraySpec,
     StateSchema,
@@ -254,7 +254,7 @@ class ReasoningPolicy(BasePolicy):
             )
 
 
-@policy("auto-isd")
+@register_policy("auto-isd")
 class AutoISD(ReasoningPolicy):
     """Policy that weighs four hypotheses about what has changed since the logs were recorded.
 
@@ -351,7 +351,9 @@ class AutoISD(ReasoningPolicy):
         self.share = base.not_negative("share", share, 1.0)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.rounds, self.winsorised, self._warned = 0, 0, False
+        self.rounds = 0
+        self.winsorised = 0
+        self._warned = False
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = (

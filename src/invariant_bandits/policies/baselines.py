@@ -20,11 +20,11 @@ from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
 from invariant_bandits.policies.linear import Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema, counters
 
 
-@policy("greedy")
+@register_policy("greedy")
 class Greedy(LinearPolicy):
     """Policy that always plays the action with the highest estimated reward.
 
@@ -62,7 +62,7 @@ class Greedy(LinearPolicy):
         super().__init__(dim, exploration=0.0, memory=memory, **rest)
 
 
-@policy("frozen")
+@register_policy("frozen")
 class Frozen(Greedy):
     """Policy that fits a ridge regression to the logs, plays the action with the highest estimated reward and
     never learns online.
@@ -104,7 +104,7 @@ class Frozen(Greedy):
             self.rounds += 1
 
 
-@policy("epsilon-greedy")
+@register_policy("epsilon-greedy")
 class EpsilonGreedy(Greedy):
     """Policy that plays the action with the highest estimated reward, or with probability `epsilon` a random
     action.
@@ -179,7 +179,7 @@ class EpsilonGreedy(Greedy):
         return result
 
 
-@policy("uniform")
+@register_policy("uniform")
 class Uniform(BasePolicy):
     """Policy that chooses every action with the same probability and learns nothing.
 
@@ -261,7 +261,7 @@ class Uniform(BasePolicy):
         return StateSchema({"counters": counters(1)})
 
 
-@policy("disjoint-linucb")
+@register_policy("disjoint-linucb")
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 

@@ -14,7 +14,7 @@ from invariant_bandits.decomposition.paths import check_logged
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.affine_subspace import AffineLinUCB
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 
 MOST_FOR_ALL_SETS = 10
 """Up to so many features every set of them is tried; beyond, features are dropped one by one."""
@@ -47,10 +47,8 @@ def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
     freedom = (moments.windows - 1) * len(columns)
     coefficients = np.zeros(moments.dim)
     coefficients[columns] = common
-    p_value, explained = (
-        float(special.chdtrc(freedom, size)),
-        float(common @ cross.sum(axis=0)),
-    )
+    p_value = float(special.chdtrc(freedom, size))
+    explained = float(common @ cross.sum(axis=0))
     return SetFit(coefficients, size / freedom, p_value, explained)
 
 
@@ -70,7 +68,7 @@ def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
         yield fits[best]
 
 
-@policy("invariant-set")
+@register_policy("invariant-set")
 class InvariantSetPolicy(AffineLinUCB):
     """Greedy policy that uses only features whose coefficients are equal in all windows (periods) of the
     logs.

@@ -34,7 +34,7 @@ from invariant_bandits.policies.memory import (
     SlidingWindow,
 )
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
@@ -103,10 +103,8 @@ class InvariantPart:
             whole_number("logged_rounds", self.logged_rounds, 1)
         if self.min_eigenvalue is not None or estimated:
             base.positive("min_eigenvalue", self.min_eigenvalue)  # type: ignore[arg-type]
-        self.invariant_dim, self.residual_dim = (
-            self.split.invariant_dim,
-            self.split.residual_dim,
-        )
+        self.invariant_dim = self.split.invariant_dim
+        self.residual_dim = self.split.residual_dim
         estimated_dim = 0 if self.precision is None else self.invariant_dim
         self.stable = estimated_dim if self.radius == JOINT else 0
         self.learned_dim = self.residual_dim + self.stable
@@ -161,7 +159,9 @@ class InvariantPart:
 
         The sets contain Π̂β and Π̂δ, not β and δ: for ΔΠ > 0 an expected reward may lie L·M·ΔΠ outside.
         """
-        gram, error, tilt = 0.0, 0.0, self.subspace_error
+        gram = 0.0
+        error = 0.0
+        tilt = self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
             logs = bounds.Logs(
                 self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt
@@ -263,11 +263,9 @@ class ISDPolicy(LinearPolicy):
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
         self._invariant = self.part = part
-        self.split, self.component, self.component_precision = (
-            part.split,
-            part.component,
-            part.precision,
-        )
+        self.split = part.split
+        self.component = part.component
+        self.component_precision = part.precision
         vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
     def _begin(self) -> None:
@@ -397,20 +395,16 @@ class ISDPolicy(LinearPolicy):
                 "logged_rounds": moments.rounds,
                 "min_eigenvalue": fit.min_eigenvalue_,
             }
-        policy, estimates_noise = (
-            cls.from_fit(fit, **rest),
-            rest.get("noise_scale") is None,
-        )
+        policy = cls.from_fit(fit, **rest)
+        estimates_noise = rest.get("noise_scale") is None
         if recompute_every is not None and policy.part.radius == JOINT:
             raise InputError(
                 'recompute_every needs another radius than "joint", which learns the stable coefficients'
                 " online: the same rounds would count twice"
             )
         if recompute_every is not None:
-            record, own = (
-                policy.memory.begin(policy.dim, policy.ridge),
-                deepcopy(moments),
-            )
+            record = policy.memory.begin(policy.dim, policy.ridge)
+            own = deepcopy(moments)
             windows = WindowedMoments(own.chosen, own.offered), _empty_window(own)
             policy._recomputation = Recomputation(
                 record,
@@ -577,7 +571,7 @@ def _empty_window(moments: WindowedMoments) -> WindowedMoments:
     return WindowedMoments.empty(moments.dim, 1, offered=moments.offered is not None)
 
 
-@policy("isd-linucb")
+@register_policy("isd-linucb")
 class ISDLinUCB(ISDPolicy):
     """LinUCB that learns only drifting coefficients and takes the stable ones from logs (the paper's
     Algorithm 1).
@@ -647,7 +641,7 @@ class ISDLinUCB(ISDPolicy):
         super().__init__(split, component, component_precision, radius, *logs, **rest)
 
 
-@policy("isd-lints")
+@register_policy("isd-lints")
 class ISDLinTS(ISDPolicy):
     """Thompson sampling that learns only drifting coefficients and takes the stable ones from logs.
 

@@ -56,9 +56,15 @@ def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
     j = 0
     while j + 4 <= p:
         end = min(m, q + 5 + j)
-        B0, B1, B2, B3 = lift[j], lift[j + 1], lift[j + 2], lift[j + 3]
+        B0 = lift[j]
+        B1 = lift[j + 1]
+        B2 = lift[j + 2]
+        B3 = lift[j + 3]
         for k in range(K):
-            x0, x1, x2, x3 = X[k, j], X[k, j + 1], X[k, j + 2], X[k, j + 3]
+            x0 = X[k, j]
+            x1 = X[k, j + 1]
+            x2 = X[k, j + 2]
+            x3 = X[k, j + 3]
             y = Y[k]
             for c in range(end):
                 y[c] += x0 * B0[c] + x1 * B1[c] + x2 * B2[c] + x3 * B3[c]
@@ -92,15 +98,24 @@ def _solve(Z: Any, factor: Any, parts: Any) -> Any:
     K, q = Z.shape
     i = 0
     while i + 4 <= q:
-        R0, R1, R2, R3 = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
-        d0, d1, d2, d3 = 1.0 / R0[i], 1.0 / R1[i + 1], 1.0 / R2[i + 2], 1.0 / R3[i + 3]
+        R0 = factor[i]
+        R1 = factor[i + 1]
+        R2 = factor[i + 2]
+        R3 = factor[i + 3]
+        d0 = 1.0 / R0[i]
+        d1 = 1.0 / R1[i + 1]
+        d2 = 1.0 / R2[i + 2]
+        d3 = 1.0 / R3[i + 3]
         for k in range(K):
             z = Z[k]
             v0 = z[i] * d0
             v1 = (z[i + 1] - v0 * R0[i + 1]) * d1
             v2 = (z[i + 2] - v0 * R0[i + 2] - v1 * R1[i + 2]) * d2
             v3 = (z[i + 3] - v0 * R0[i + 3] - v1 * R1[i + 3] - v2 * R2[i + 3]) * d3
-            z[i], z[i + 1], z[i + 2], z[i + 3] = v0, v1, v2, v3
+            z[i] = v0
+            z[i + 1] = v1
+            z[i + 2] = v2
+            z[i + 3] = v3
             parts[0, k] += v0 * R0[q] + v1 * R1[q] + v2 * R2[q] + v3 * R3[q]
             parts[1, k] += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3
             for j in range(i + 4, q):
@@ -278,7 +293,9 @@ def _rotate_in(factor: Any, x: Any) -> Any:
         c1, s1 = R1[i + 1] / h, y / h
         R1[i + 1] = h
         for j in range(i + 2, q + 1):
-            f0, f1, y = R0[j], R1[j], x[j]
+            f0 = R0[j]
+            f1 = R1[j]
+            y = x[j]
             R0[j] = c0 * f0 + s0 * y
             y = c0 * y - s0 * f0
             R1[j] = c1 * f1 + s1 * y
@@ -306,16 +323,23 @@ def factorise(factor: Any, ridge: float) -> Any:
             below = factor[i + 1, i:] if i + 1 < q else spare[i:]
             a = 0
             while a + 4 <= i:
-                R0, R1, R2, R3 = (
-                    factor[a, i:],
-                    factor[a + 1, i:],
-                    factor[a + 2, i:],
-                    factor[a + 3, i:],
-                )
-                f0, f1, f2, f3 = R0[0], R1[0], R2[0], R3[0]
-                g0, g1, g2, g3 = R0[1], R1[1], R2[1], R3[1]
+                R0 = factor[a, i:]
+                R1 = factor[a + 1, i:]
+                R2 = factor[a + 2, i:]
+                R3 = factor[a + 3, i:]
+                f0 = R0[0]
+                f1 = R1[0]
+                f2 = R2[0]
+                f3 = R3[0]
+                g0 = R0[1]
+                g1 = R1[1]
+                g2 = R2[1]
+                g3 = R3[1]
                 for j in range(row.shape[0]):
-                    y0, y1, y2, y3 = R0[j], R1[j], R2[j], R3[j]
+                    y0 = R0[j]
+                    y1 = R1[j]
+                    y2 = R2[j]
+                    y3 = R3[j]
                     row[j] -= f0 * y0 + f1 * y1 + f2 * y2 + f3 * y3
                     below[j] -= g0 * y0 + g1 * y1 + g2 * y2 + g3 * y3
                 a += 4
@@ -358,7 +382,10 @@ def learn_discounted(
     if not len(row):
         return REFUSED
     for i in range(q):
-        z, first, second, copy = row[i:], sums[i, i:], factor[q + i, i:q], factor[i, i:]
+        z = row[i:]
+        first = sums[i, i:]
+        second = factor[q + i, i:q]
+        copy = factor[i, i:]
         for j in range(z.shape[0]):
             first[j] = gamma * first[j] + z[0] * z[j]
             copy[j] = first[j]

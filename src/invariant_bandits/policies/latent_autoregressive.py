@@ -12,13 +12,13 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies.base import ComposedPolicy
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, prefixed, under
 
 INNER = "inner."
 
 
-@policy("latent-ar-linucb")
+@register_policy("latent-ar-linucb")
 class LatentARLinUCB(ComposedPolicy):
     """LinUCB for coefficients that follow a hidden autoregressive state (Trella et al. 2024).
 

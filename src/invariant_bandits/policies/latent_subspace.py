@@ -13,13 +13,13 @@ from invariant_bandits.policies.affine_subspace import AffineLinUCB, Tasks
 from invariant_bandits.policies.base import ComposedPolicy, Scores
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 NARROW, WIDE = "narrow.", "wide."
 
 
-@policy("latent-linucb")
+@register_policy("latent-linucb")
 class LatentLinUCB(ComposedPolicy):
     """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 

@@ -32,7 +32,7 @@ from invariant_bandits.policies.memory import (
     SlidingWindow,
 )
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import StateSchema, counters, prefixed, under
 
 WINDOW_SHARE, RESTART_SHARE = 0.25, 0.5
@@ -345,18 +345,14 @@ class LinearPolicy(BasePolicy):
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of
         ‖φ‖_inv.
         """
-        estimate, root, q = (
-            self._memory.estimate(),
-            self._memory.norm_root(),
-            self._memory.dim,
-        )
+        estimate = self._memory.estimate()
+        root = self._memory.norm_root()
+        q = self._memory.dim
         if not self._lift.size:
             return np.column_stack([estimate, root])
-        component, residual, spread = (
-            self._lift[:, 0],
-            self._lift[:, 1 : 1 + q],
-            self._lift[:, 1 + q :],
-        )
+        component = self._lift[:, 0]
+        residual = self._lift[:, 1 : 1 + q]
+        spread = self._lift[:, 1 + q :]
         if self._stable:  # the coordinates of A⁻¹z that have a prior, A⁻¹ = NNᵀ
             spread = residual @ root @ root[-self._stable :].T
         return np.column_stack(
@@ -404,7 +400,9 @@ class LinearPolicy(BasePolicy):
 
         Derived policies may change `exploration` here before they call this method.
         """
-        memory, part, assumed = self._memory, self._invariant, self._assumed
+        memory = self._memory
+        part = self._invariant
+        assumed = self._assumed
         if self._samples:
             residual = bounds.thompson_scale(
                 memory.rounds, memory.dim, self.confidence, self.noise_scale
@@ -484,9 +482,9 @@ class LinearPolicy(BasePolicy):
         self.refresh_radii(self._memory.log_volume())
 
 
-@policy("linucb-warm", warm=True)
-@policy("linucb-cold", warm=False)
-@policy("linucb")
+@register_policy("linucb-warm", warm=True)
+@register_policy("linucb-cold", warm=False)
+@register_policy("linucb")
 class LinUCB(LinearPolicy):
     """LinUCB: play the action with the highest upper confidence bound (Abbasi-Yadkori et al. 2011, Theorem
     2).
@@ -510,7 +508,7 @@ class LinUCB(LinearPolicy):
         super().__init__(dim, memory=memory, **common)
 
 
-@policy("lints")
+@register_policy("lints")
 class LinTS(LinearPolicy):
     """Thompson sampling for linear rewards (Agrawal & Goyal 2013).
 
@@ -548,7 +546,7 @@ class LinTS(LinearPolicy):
         super().__init__(dim, memory=memory, draws=Draws(seed), **common)
 
 
-@policy("sw-linucb")
+@register_policy("sw-linucb")
 class SWLinUCB(LinearPolicy):
     """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
 
@@ -583,7 +581,7 @@ class SWLinUCB(LinearPolicy):
         return super().from_past(past, window=length, warm=warm, **options)
 
 
-@policy("d-linucb")
+@register_policy("d-linucb")
 class DLinUCB(LinearPolicy):
     """Discounted LinUCB: a round that is s rounds old has the weight discount^s (Russac et al. 2019).
 
@@ -620,7 +618,7 @@ class DLinUCB(LinearPolicy):
         return super().from_past(past, discount=discount, warm=warm, **options)
 
 
-@policy("restart-linucb")
+@register_policy("restart-linucb")
 class RestartLinUCB(LinearPolicy):
     """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
 

@@ -309,10 +309,8 @@ class Memory:
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Memory:
         """The memory of which `to_settings` made these."""
-        kinds, rest = (
-            {kind.__name__: kind for kind in Memory.__subclasses__()},
-            dict(settings),
-        )
+        kinds = {kind.__name__: kind for kind in Memory.__subclasses__()}
+        rest = dict(settings)
         return kinds[rest.pop("kind")](**rest)
 
 

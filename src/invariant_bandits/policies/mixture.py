@@ -259,10 +259,8 @@ def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
     known.
     """
-    core, other = (
-        CORE_BASELINES[prior.baseline_moves],
-        OTHER_BASELINES[prior.baseline_moves],
-    )
+    core = CORE_BASELINES[prior.baseline_moves]
+    other = OTHER_BASELINES[prior.baseline_moves]
     for factor, rate in DRIFTS:
         likeliest = rate == 0.0 and factor in (1.0, 4.0)
         spread = (
@@ -288,10 +286,8 @@ def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
 def _broken(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     still, units = np.zeros(len(prior.mean)), break_units(prior)
     breaks = [(size, unit) for size in BREAK_SIZES for unit in units]
-    mean, known = (
-        prior.mean,
-        prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift,
-    )
+    mean = prior.mean
+    known = prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
     if sizes.breaks_at_end:
         mean, known = prior.where_logs_ended(mean, known)
     for size, unit in [*breaks, (LARGE_BREAK, prior.unit)]:
@@ -590,10 +586,8 @@ def marginal_sums(online: Array, places: Array) -> Array:
     others: these are projected out. Whole matrices (2, k + 1, k + 1).
     """
     d = online.shape[1] - 1
-    whole, gone = (
-        np.tril(online) + np.tril(online, -1).swapaxes(1, 2),
-        np.delete(np.arange(d), places),
-    )
+    whole = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
+    gone = np.delete(np.arange(d), places)
     G, line = whole[0], np.eye(d + 1)[np.append(places, d)]
     inverse = np.linalg.pinv(G[np.ix_(gone, gone)], rcond=NEGLIGIBLE, hermitian=True)
     line[:-1, gone] = -G[np.ix_(places, gone)] @ inverse

@@ -119,8 +119,12 @@ def unpack(buffer: Any) -> Any:
     means, rest = rest[: C * d].reshape((C, d)), rest[C * d :]
     covariances, rest = rest[: C * d * d].reshape((C, d, d)), rest[C * d * d :]
     process, rest = rest[: C * d].reshape((C, d)), rest[C * d :]
-    weights, prior_weights, rest = rest[:C], rest[C : 2 * C], rest[2 * C :]
-    noise, trusts_logs, rest = rest[:C], rest[C : 2 * C], rest[2 * C :]
+    weights = rest[:C]
+    prior_weights = rest[C : 2 * C]
+    rest = rest[2 * C :]
+    noise = rest[:C]
+    trusts_logs = rest[C : 2 * C]
+    rest = rest[2 * C :]
     mean, online = rest[:d], rest[d:].reshape((2, d + 1, d + 1))
     return Filters(
         *(
@@ -152,7 +156,10 @@ def rotate(X: Any, V: Any, Z: Any) -> Any:
             size += X[k, i] * X[k, i]
         usable = usable and size < LARGEST_SQUARE
         for j in range(0, whole, 4):
-            a, b, c, e = X[k, j], X[k, j + 1], X[k, j + 2], X[k, j + 3]
+            a = X[k, j]
+            b = X[k, j + 1]
+            c = X[k, j + 2]
+            e = X[k, j + 3]
             if (
                 a != 0.0 or b != 0.0 or c != 0.0 or e != 0.0
             ):  # most are 0 where actions are labelled arms
@@ -185,7 +192,9 @@ def form(z: Any, A: Any) -> Any:
 @njit(types.boolean(V1, IN2), **OPTIONS)
 def _is_too_far(z: Any, log_precision: Any) -> Any:
     """Whether zᵀQz > FARTHEST·d, Q the logs' precision if it is known; z·z·tr(Q) is an upper bound."""
-    size, trace, d = 0.0, 0.0, len(z)
+    size = 0.0
+    trace = 0.0
+    d = len(z)
     for i in range(len(log_precision)):
         size += z[i] * z[i]
         trace += log_precision[i, i]
@@ -198,7 +207,10 @@ def _is_too_far(z: Any, log_precision: Any) -> Any:
 def mix(buffer: Any) -> Any:
     """mean ← Σw m, and the believed noise ← Σw v where it is learned."""
     filters = unpack(buffer)
-    mean, weights, M, noise = filters.mean, filters.weights, filters.means, 0.0
+    mean = filters.mean
+    weights = filters.weights
+    M = filters.means
+    noise = 0.0
     C, d = M.shape
     mean[:] = 0.0
     for c in range(C):
@@ -213,12 +225,10 @@ def mix(buffer: Any) -> Any:
 def covariance(buffer: Any) -> Any:
     """Σw(P + (m − m̄)(m − m̄)ᵀ) (d, d) of the mixture, the lower triangle; filters that rest are left out."""
     filters = unpack(buffer)
-    M, P, weights, mean = (
-        filters.means,
-        filters.covariances,
-        filters.weights,
-        filters.mean,
-    )
+    M = filters.means
+    P = filters.covariances
+    weights = filters.weights
+    mean = filters.mean
     C, d = M.shape
     result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
     for c in range(C):
@@ -304,11 +314,18 @@ def learn(
     weight stays (Freund et al. 1997).
     """
     filters = unpack(buffer)
-    numbers, V, log_precision = filters.numbers, filters.basis, filters.log_precision
-    M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
+    numbers = filters.numbers
+    V = filters.basis
+    log_precision = filters.log_precision
+    M = filters.means
+    P = filters.covariances
+    q = filters.process
+    v = filters.noise
     weights, prior_weights = filters.weights, filters.prior_weights
     reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
-    share, freedom, trust = numbers[SHARE], numbers[FREEDOM], numbers[TRUST]
+    share = numbers[SHARE]
+    freedom = numbers[FREEDOM]
+    trust = numbers[TRUST]
     C, d = M.shape
     rotated = np.empty((1, d))
     if len(x) != V.shape[0] or not rotate(x.reshape((1, len(x))), V, rotated):
@@ -323,9 +340,16 @@ def learn(
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
     G, notes = np.empty((C, d)), np.empty((4, C))
-    spreads, errors, gains, likelihoods = notes[0], notes[1], notes[2], notes[3]
+    spreads = notes[0]
+    errors = notes[1]
+    gains = notes[2]
+    likelihoods = notes[3]
     awake = np.zeros(C, dtype=np.bool_)
-    largest, apart, square, weight, cut = -np.inf, 0.0, 0.0, 1.0, 0.0
+    largest = -np.inf
+    apart = 0.0
+    square = 0.0
+    weight = 1.0
+    cut = 0.0
     for c in range(C):
         awake[c] = all_awake or weights[c] >= PARKED or c == reference
         if not awake[c]:
@@ -342,7 +366,9 @@ def learn(
     for c in range(C):
         if not awake[c]:
             continue
-        g, spread, e = G[c], spreads[c], errors[c]
+        g = G[c]
+        spread = spreads[c]
+        e = errors[c]
         S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
@@ -487,9 +513,13 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
 
     The filter that knows online rounds alone weighs at least `least`.
     """
-    M, P, weights = filters.means, filters.covariances, filters.weights
+    M = filters.means
+    P = filters.covariances
+    weights = filters.weights
     d, reference = len(z), int(filters.numbers[REFERENCE])
-    apart, better, gain = z - best, 0.0, 0.0
+    apart = z - best
+    better = 0.0
+    gain = 0.0
     for c in range(len(weights)):
         w = max(weights[c], least) if c == reference else weights[c]
         if w < UNLIKELY:
@@ -523,12 +553,12 @@ def _find_test(
     by more than half of the weight.
     """
     numbers, K = filters.numbers, len(Z)
-    noise, caution, known = (
-        numbers[NOISE],
-        numbers[CAUTION],
-        filters.covariances[int(numbers[REFERENCE])],
-    )
-    neglect, leader, account = _neglect(Z, filters, rounds), np.argmax(means), np.inf
+    noise = numbers[NOISE]
+    caution = numbers[CAUTION]
+    known = filters.covariances[int(numbers[REFERENCE])]
+    neglect = _neglect(Z, filters, rounds)
+    leader = np.argmax(means)
+    account = np.inf
     if caution != NO_LIMIT and doubted <= 0.5:
         account = rounds * caution * (means[leader] - means.mean())
         for k in range(K):
@@ -570,10 +600,8 @@ def _most_promising(Z: Any, P: Any, means: Any, leader: int, deviations: float) 
     (K, d), trace = Z.shape, 0.0
     for i in range(d):
         trace += P[i, i]
-    chosen, top = (
-        leader,
-        means[leader] + deviations * np.sqrt(max(form(Z[leader], P), 0.0)),
-    )
+    chosen = leader
+    top = means[leader] + deviations * np.sqrt(max(form(Z[leader], P), 0.0))
     for k in range(K):
         size = 0.0
         for i in range(d):
@@ -636,7 +664,9 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
     harm.
     """
     p = len(rest)
-    M, scales, total = np.empty((p, p)), np.empty(p), 0.0
+    M = np.empty((p, p))
+    scales = np.empty(p)
+    total = 0.0
     for i in range(p):
         row = G[i] * w
         for j in range(i + 1):

@@ -94,11 +94,9 @@ class Past:
             raise InputError("a past needs logs or moments")
         self.logs, self.windows = logs, windows
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.actions, self.suggested_window, self.baseline = (
-            actions,
-            suggested_window,
-            baseline,
-        )
+        self.actions = actions
+        self.suggested_window = suggested_window
+        self.baseline = baseline
         self.known_noise_scale, self._arm_statistics = noise_scale, arm_statistics
         known = {
             "moments": moments,

@@ -14,7 +14,7 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import AutoISD, ReasoningPolicy, chance, kernels
 from invariant_bandits.policies.base import Scores, offered_array
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 
 SHARED = "shared."
@@ -31,7 +31,7 @@ ARRAYS: Mapping[str, ArraySpec] = {
 }
 
 
-@policy("pooled-arms")
+@register_policy("pooled-arms")
 class PooledArms(ReasoningPolicy):
     """AutoISD over what arms share, and the level of every arm as a number with its variance.
 
@@ -112,10 +112,8 @@ class PooledArms(ReasoningPolicy):
             width = np.sqrt(
                 np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance
             )
-            chosen, best = (
-                int(np.argmax(mean + level + width)),
-                int(np.argmax(mean + level)),
-            )
+            chosen = int(np.argmax(mean + level + width))
+            best = int(np.argmax(mean + level))
             return chosen, kernels.GREEDY if chosen == best else kernels.EXPLORATION
 
     def scores(self, features: Any) -> Scores:
@@ -148,7 +146,9 @@ class PooledArms(ReasoningPolicy):
             chosen = base.chosen_array(features, self.dim)
             rows, levels, variances = self._taken_apart(chosen[None])
             mean, width = self.shared._predict(rows)[:, 0]
-            level, doubt, spread = float(levels[0]), float(variances[0]), width * width
+            level = float(levels[0])
+            doubt = float(variances[0])
+            spread = width * width
             noise = self.shared.mixture.believed_noise
             self.shared.learn_beside(rows[0], reward, level, doubt)
             error, total = reward - mean - level, spread + doubt + noise
@@ -160,10 +160,8 @@ class PooledArms(ReasoningPolicy):
                 np.clip(error, -OUTLIER * np.sqrt(total), OUTLIER * np.sqrt(total))
             )
             code, gain = int(chosen[0]), doubt / total
-            self.levels[code], self.variances[code] = (
-                level + gain * error,
-                doubt * (1.0 - gain),
-            )
+            self.levels[code] = level + gain * error
+            self.variances[code] = doubt * (1.0 - gain)
             self.learned[code] = self.rounds
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
@@ -176,10 +174,8 @@ class PooledArms(ReasoningPolicy):
             )
         with self._lock:
             grown = self.from_state(self.settings(), self.arrays())
-        grown.levels, grown.variances = (
-            np.append(grown.levels, 0.0),
-            np.append(grown.variances, self.spread),
-        )
+        grown.levels = np.append(grown.levels, 0.0)
+        grown.variances = np.append(grown.variances, self.spread)
         grown.learned = np.append(grown.learned, grown.rounds)
         return grown
 

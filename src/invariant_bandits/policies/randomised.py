@@ -21,7 +21,7 @@ from invariant_bandits.checks import (
 from invariant_bandits.policies import base
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, learn_from
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import find_policy, name_of, policy
+from invariant_bandits.policies.registry import find_policy, name_of, register_policy
 from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
@@ -31,8 +31,8 @@ STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
 
 
-@policy("randomised-inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
-@policy("randomised", wraps="auto-isd")
+@register_policy("randomised-inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
+@register_policy("randomised", wraps="auto-isd")
 class Randomised(BasePolicy):
     """Wrapper that adds random choices to any policy, so that its log can be used to evaluate other policies.
 
@@ -147,10 +147,8 @@ class Randomised(BasePolicy):
         features = base.offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
         with self._lock:
-            shares, own = (
-                self._shares(features),
-                base.own_propensities(self.policy, features),
-            )
+            shares = self._shares(features)
+            own = base.own_propensities(self.policy, features)
             propensities = np.asarray(
                 shares + max(0.0, 1.0 - fsum(shares.tolist())) * own
             )  # in any order

@@ -1,6 +1,6 @@
 """Policies by name: registered where they are defined, built from a past.
 
-@ib.policy("linucb-decaying")
+@ib.register_policy("linucb-decaying")
 class DecayingLinUCB(ib.LinUCB): ...
 
 makes a policy known to `simulate`, `compare`, `fit --policy`, TOML grids, state files and the laws.
@@ -155,7 +155,7 @@ class RegisteredPolicy:
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
 
 
-def policy(
+def register_policy(
     name: str, *, wraps: str | None = None, **options: Any
 ) -> Callable[[Kind], Kind]:
     """Register a class of policies under a name, by which commands and results refer to the class.
@@ -177,7 +177,7 @@ def policy(
 
     >>> import invariant_bandits as ib
     >>> from invariant_bandits.policies.registry import POLICIES
-    >>> @ib.policy("linucb-bold")
+    >>> @ib.register_policy("linucb-bold")
     ... class BoldLinUCB(ib.LinUCB):
     ...     @classmethod
     ...     def from_past(cls, past, **options):

@@ -13,7 +13,7 @@ from invariant_bandits.policies.affine_subspace import AffineLinUCB
 from invariant_bandits.policies.base import ComposedPolicy
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import (
     ANYTHING,
     ArraySpec,
@@ -32,7 +32,7 @@ LOOKS = 4
 """How often a task is looked at."""
 
 
-@policy("sequential-linucb")
+@register_policy("sequential-linucb")
 class SequentialLinUCB(ComposedPolicy):
     """LinUCB for a sequence of tasks whose coefficients lie in one low-dimensional subspace (Qin et al.
     2022).
@@ -67,10 +67,8 @@ class SequentialLinUCB(ComposedPolicy):
 
     def __init__(self, dim: int, *, task: int, rank: int = 2, **common: Any) -> None:
         self.dim = whole_number("dim", dim, 1)
-        self.task, self.rank = (
-            whole_number("task", task, 2),
-            whole_number("rank", rank, 1),
-        )
+        self.task = whole_number("task", task, 2)
+        self.rank = whole_number("rank", rank, 1)
         self.rounds, self.tasks = 0, 0
         self._common = common
         self._moment = np.zeros((self.dim, self.dim))
@@ -147,7 +145,9 @@ class SequentialLinUCB(ComposedPolicy):
         apart = off.T @ estimate
         size = float(apart @ np.linalg.solve(off.T @ covariance @ off, apart))
         if special.chdtrc(off.shape[1], size) < CHANGE_LEVEL:
-            self._moment[:], self.tasks, self._narrow = 0.0, 0, None
+            self._moment[:] = 0.0
+            self.tasks = 0
+            self._narrow = None
 
     def _end_task(self) -> None:
         estimate, covariance = self._estimate()

@@ -383,7 +383,9 @@ def _changes(update: Update) -> Section:
 
 def _changes_in_words(update: Update) -> list[str]:
     """How much was added, whether what showed no drift moved, what drifts, and where rewards went."""
-    before, after, p_value = update.before, update.model, update.stable_p_value
+    before = update.before
+    after = update.model
+    p_value = update.stable_p_value
     more = after.moments.windows - before.moments.windows
     added = (
         f"{more} window{'s' * (more > 1)} more"

@@ -96,10 +96,8 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
     """
     directions = min(fit.n_features_in_, 12)
     features = min(fit.n_features_in_, MOST_FEATURES)
-    above, below = (
-        max(3.6, 0.8 + 0.16 * features),
-        ROW_HEIGHT * -(-directions // COLUMNS) + 0.3,
-    )
+    above = max(3.6, 0.8 + 0.16 * features)
+    below = ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
     with plotting.theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
         top, bottom = np.asarray(figure.subfigures(2, 1, height_ratios=[above, below]))
@@ -205,10 +203,8 @@ def arm_rewards(
     palette = PATH_COLOURS["light"]
     with canvas(None, "light", 8.4, 3.4) as (axis, colours):
         for order, arm in enumerate(sorted(shown)):
-            colour, style = (
-                palette[order % len(palette)],
-                PATH_STYLES[order // len(palette)],
-            )
+            colour = palette[order % len(palette)]
+            style = PATH_STYLES[order // len(palette)]
             bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
             axis.errorbar(
                 time,

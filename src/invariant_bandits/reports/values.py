@@ -224,10 +224,8 @@ def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Arra
 
 def warnings(model: Model) -> list[str]:
     """Return what to be careful about, or a sentence that nothing speaks against the fit."""
-    cautions, quality = (
-        [*filter(None, [model.shared_slopes]), *model.notes],
-        model.quality,
-    )
+    cautions = [*filter(None, [model.shared_slopes]), *model.notes]
+    quality = model.quality
     if model.arms is None:
         cautions = [*model.decomposition.findings_, *cautions]
     if quality.left_out:

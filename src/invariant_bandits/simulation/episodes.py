@@ -50,7 +50,9 @@ ENVIRONMENTS: Registry[RegisteredEnvironment] = Registry(
 )
 
 
-def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], Kind]:
+def register_environment(
+    name: str, *, seeded_as: str | None = None
+) -> Callable[[Kind], Kind]:
     """Register a class of simulated environments under a name.
 
     The class must be a dataclass with a method `draw(horizon, rng)` that returns an Episode.
@@ -66,7 +68,7 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     >>> from dataclasses import dataclass
     >>> import invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import ENVIRONMENTS
-    >>> @ib.environment("quiet")
+    >>> @ib.register_environment("quiet")
     ... @dataclass(frozen=True)
     ... class QuietEpisodes:
     ...     def draw(self, horizon, rng):
@@ -282,7 +284,9 @@ class KnownEpisode:
         return len(self.offered)
 
 
-@environment("paper", seeded_as="invariant_bandits.environments.episodes.PaperEpisodes")
+@register_environment(
+    "paper", seeded_as="invariant_bandits.environments.episodes.PaperEpisodes"
+)
 @dataclass(frozen=True)
 class PaperEpisodes:
     """Simulated data as in the paper behind this library: logged rounds, then online rounds.
@@ -442,7 +446,7 @@ class PaperEpisodes:
         return online_paths.abrupt(first, points, horizon, rng)
 
 
-@environment(
+@register_environment(
     "hypercube",
     seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes",
 )

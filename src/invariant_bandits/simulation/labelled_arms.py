@@ -15,7 +15,7 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import (
     KnownEpisode,
     SimulatedPast,
-    environment,
+    register_environment,
 )
 from invariant_bandits.simulation.paper import check_counts
 
@@ -107,7 +107,7 @@ class ArmEpisode(KnownEpisode):
         )
 
 
-@environment("labelled-arms")
+@register_environment("labelled-arms")
 @dataclass(frozen=True)
 class LabelledArms:
     """Simulated clicks on labelled arms, where the log-odds of a click are linear in the context.
@@ -223,7 +223,9 @@ class LabelledArms:
     def _logs(
         self, start: Array, effects: Any, walks: Array, rng: np.random.Generator
     ) -> ArmLogs:
-        n, launched, retired = self.logged, self.arms - 2, self.arms - 1
+        n = self.logged
+        launched = self.arms - 2
+        retired = self.arms - 1
         contexts = self._contexts(n, rng)
         odds = contexts @ start.T
         truth = start.copy()

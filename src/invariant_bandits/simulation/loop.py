@@ -106,10 +106,8 @@ def simulate(
     """
     makers = checked_makers(policies)
     replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
-    jobs, horizon = (
-        min(whole_number("jobs", jobs, 1), replications),
-        whole_number("horizon", horizon, 1),
-    )
+    jobs = min(whole_number("jobs", jobs, 1), replications)
+    horizon = whole_number("horizon", horizon, 1)
     if not callable(getattr(environment, "draw", None)):
         raise InputError(
             f"environment must have draw(horizon, rng), got {type(environment).__name__}"
@@ -289,7 +287,9 @@ def play(policy: Policy, episode: Episode) -> Array:
     means = getattr(episode, "means", None)
     means = episode.rewards if means is None else means
     rewards = episode.rewards.tolist()
-    select, update, count = policy.select, learn_from(policy), means.shape[1]
+    select = policy.select
+    update = learn_from(policy)
+    count = means.shape[1]
     actions = []
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):
         action = select(features)

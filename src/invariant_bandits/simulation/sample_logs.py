@@ -79,10 +79,8 @@ def banner_log(
     before, rows = (rounds, rounds // 8) if next_week else (0, rounds)
     share, times = (before + np.arange(rows)) / rounds, _times(rounds, before, rows)
     rounds = rows
-    age, device = (
-        rng.normal(40.0, 12.0, rounds),
-        rng.choice(3, rounds, p=(0.35, 0.5, 0.15)),
-    )
+    age = rng.normal(40.0, 12.0, rounds)
+    device = rng.choice(3, rounds, p=(0.35, 0.5, 0.15))
     hour = (
         (times - times.astype("datetime64[D]"))
         .astype("timedelta64[h]")
@@ -178,15 +176,11 @@ def write_samples(
     replace : bool
         Whether files of the same names are replaced; InputError otherwise, and nothing is written.
     """
-    csv, parquet = (
-        require("pyarrow.csv", "write_samples"),
-        require("pyarrow.parquet", "write_samples"),
-    )
+    csv = require("pyarrow.csv", "write_samples")
+    parquet = require("pyarrow.parquet", "write_samples")
     pa = require("pyarrow", "write_samples")
-    folder, rounds = (
-        Path(folder),
-        None if rounds is None else whole_number("rounds", rounds, 200),
-    )
+    folder = Path(folder)
+    rounds = None if rounds is None else whole_number("rounds", rounds, 200)
     paths = {name: folder / name for name in WORDS}
     existing = [str(path) for path in paths.values() if path.exists()]
     if existing and not replace:
@@ -246,8 +240,12 @@ LASTING = np.array([-0.5, 0.6, -0.4, 0.3, 0.1, 0.0, 0.0])
 AFTER_BREAK = np.array([0.5, -0.2, 0.4, -0.3, 0.1, 0.0, 0.0])
 """The same afterwards: people suddenly buy what is dear and slow to arrive."""
 FASHION = (5, 6)
-FASHION_SCALE, NOISE, BASELINE = 0.5, 0.7, 2.0
-OPENING, WEEKS, PRODUCTS = datetime(2026, 1, 5), 10, 6
+FASHION_SCALE = 0.5
+NOISE = 0.7
+BASELINE = 2.0
+OPENING = datetime(2026, 1, 5)
+WEEKS = 10
+PRODUCTS = 6
 LEAST_SPREAD, MOST_SPREAD = 0.5, 1.6
 SHOP_BANNERS = ("spring sale", "new arrivals", "gift cards", "outlet")
 SHOP_DEVICES = ("phone", "desktop", "tablet")
@@ -298,7 +296,9 @@ class Shop:
 
     def log(self, rounds: int = 6000) -> Any:
         """The past: an Arrow table with a row per offered product, shown at random, over ten weeks."""
-        offered, shown, rewards = [], [], []
+        offered = []
+        shown = []
+        rewards = []
         for visit in range(rounds):
             if visit * WEEKS // rounds > (visit - 1) * WEEKS // rounds:
                 self.worth, self.spread = self._new_week()

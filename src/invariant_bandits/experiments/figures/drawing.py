@@ -84,10 +84,8 @@ def over_rounds(
     rounds = sample.rounds(cell)
     for policy in policies:
         paths = sample.regret(cell, policy)
-        mean, error = (
-            paths.mean(axis=0),
-            2.0 * paths.std(axis=0, ddof=1) / np.sqrt(len(paths)),
-        )
+        mean = paths.mean(axis=0)
+        error = 2.0 * paths.std(axis=0, ddof=1) / np.sqrt(len(paths))
         style = look(policy, theme_name)
         axis.plot(
             rounds,
@@ -107,11 +105,9 @@ def distributions(
     axis: Any, groups: Mapping[str, Array], policy: str, theme_name: str
 ) -> None:
     """Every repetition of a policy as a dot beside a box (quartiles, median)."""
-    rng, colour, ink = (
-        np.random.default_rng(0),
-        look(policy, theme_name)["color"],
-        THEMES[theme_name]["ink"],
-    )
+    rng = np.random.default_rng(0)
+    colour = look(policy, theme_name)["color"]
+    ink = THEMES[theme_name]["ink"]
     for place, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
         axis.plot(

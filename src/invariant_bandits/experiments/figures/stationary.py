@@ -302,10 +302,8 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
         for logged, cell in LOGGED_CELLS.items():
             right = sample.observed(cell.name, policy, RIGHT_DIMENSIONS)
             dims = sample.observed(cell.name, policy, "invariant dimensions")
-            every, kept = (
-                sample.final(cell.name, policy),
-                sample.final(cell.name, policy)[right == 1.0],
-            )
+            every = sample.final(cell.name, policy)
+            kept = sample.final(cell.name, policy)[right == 1.0]
             table.setdefault(policy, {})[f"T0 = {logged:,}"] = (
                 f"{int(right.sum())} of {len(right)} right, {int((dims > 7).sum())} with p_inv too large; "
                 f"regret {every.mean():.1f} (worst {every.max():.0f}), right only "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
     Batches,
@@ -31,7 +31,7 @@ ROWS_PER_TASK = BATCH_ROWS
 """Row groups with fewer rows are read together with their neighbours."""
 
 
-@log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
+@register_log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource(FileSource):
     """Parquet files, all with the columns of the first; neighbouring row groups are one task until they
@@ -47,18 +47,19 @@ class ParquetSource(FileSource):
         def schema_of(path: str) -> Any:
             nonlocal position
             with _parquet_file(path) as file:
-                groups, first_row, part, rows = file.metadata.num_row_groups, 0, 0, 0
+                groups = file.metadata.num_row_groups
+                first_row = 0
+                part = 0
+                rows = 0
                 for group in range(groups):
                     rows += file.metadata.row_group(group).num_rows
                     if rows >= ROWS_PER_TASK or group == groups - 1:
                         tasks.append(Task(path, part, first_row, position))
                         self._ends[path, part] = group + 1
-                        first_row, position, part, rows = (
-                            first_row + rows,
-                            position + rows,
-                            group + 1,
-                            0,
-                        )
+                        first_row = first_row + rows
+                        position = position + rows
+                        part = group + 1
+                        rows = 0
                 if (
                     part > 0 and self._ends.get((path, 0)) != groups
                 ):  # several tasks open it again
@@ -78,10 +79,8 @@ class ParquetSource(FileSource):
             _parquet_file(task.file, dictionaries, footer) as file,
             naming_file(task.file),
         ):
-            groups, row = (
-                list(range(task.part, self._ends[task.file, task.part])),
-                task.first_row,
-            )
+            groups = list(range(task.part, self._ends[task.file, task.part]))
+            row = task.first_row
             how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
             if (
@@ -110,7 +109,7 @@ def _parquet_file(
         )
 
 
-@log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
+@register_log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
 @dataclass
 class ArrowSource(FileSource):
     """Arrow IPC files or streams, all with the columns of the first."""

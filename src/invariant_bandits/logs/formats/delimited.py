@@ -12,7 +12,10 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.logs.decode import is_time
-from invariant_bandits.logs.formats.registry import log_format, without_compression
+from invariant_bandits.logs.formats.registry import (
+    register_log_format,
+    without_compression,
+)
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
@@ -147,13 +150,11 @@ def _regularity(table: list[list[str]]) -> tuple[float, int]:
     ), width
 
 
-TRUE, FALSE = (
-    ("true", "True", "TRUE", "yes", "Yes", "YES"),
-    ("false", "False", "FALSE", "no", "No", "NO"),
-)
+TRUE = ("true", "True", "TRUE", "yes", "Yes", "YES")
+FALSE = ("false", "False", "FALSE", "no", "No", "NO")
 
 
-@log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
+@register_log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
 class CsvSource(TextSource):
     """Text tables with a header; every column is read as text, so that a value that is not a number costs one

@@ -24,7 +24,7 @@ from invariant_bandits.logs.events import (
     Feature,
     LoggedEvent,
 )
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.quality import NOTED
 from invariant_bandits.logs.sources import (
     MOST_NESTED,
@@ -38,10 +38,8 @@ from invariant_bandits.storage import FileError
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
 DAMAGED, DANGLING = "damaged line", "outcome without an event"
 UNLABELLED, NOT_LEARNED = "event without a label", "event that says _skipLearn"
-ALL_DROPPED, OUTSIDE = (
-    "event with pdrop 1",
-    "event whose chosen action is not among its actions",
-)
+ALL_DROPPED = "event with pdrop 1"
+OUTSIDE = "event whose chosen action is not among its actions"
 NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
 APPRENTICE = f"{NOTED}event in apprentice mode, _label_cost is not what was observed"
 DROPPED = (
@@ -56,7 +54,7 @@ def _is_dsjson(path: str) -> bool:
     return SIGNS.search(first_lines(path)) is not None
 
 
-@log_format(
+@register_log_format(
     "dsjson",
     label="dsjson",
     suffixes=(".dsjson", ".json", ".jsonl", ".ndjson"),
@@ -138,7 +136,9 @@ def _usable(line: _Line, name: str) -> LoggedEvent | str:
     if "_multi" not in line.c:
         return DAMAGED if line.name is None else DANGLING
     actions = ACTIONS.decode(line.c["_multi"])
-    cost, index, drop = line.cost, line.index, line.drop or 0.0
+    cost = line.cost
+    index = line.index
+    drop = line.drop or 0.0
     if line.skip:
         return NOT_LEARNED
     if cost is None or index is None or line.probability is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.logs import sources
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import Batches, Task, TextSource
 from invariant_bandits.optional import LazyModule
@@ -22,7 +22,7 @@ DEEPEST = 16
 """How deep objects may stand within objects."""
 
 
-@log_format(
+@register_log_format(
     "json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True
 )
 @dataclass

@@ -1,7 +1,7 @@
 """Log formats by name: registered where they are defined, found by the suffix of a file or by what is in
 memory.
 
-    @log_format("pairs", suffixes=(".pairs",))
+    @register_log_format("pairs", suffixes=(".pairs",))
     class PairsSource: ...
 
 is all it takes for `read_moments`, `fit_logs`, folders, patterns and messages to know files that end in
@@ -94,7 +94,7 @@ class LogFormat:
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
 
 
-def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
+def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
     """Register a log format: decorate a class, or a function, that opens logs of the format.
 
     Parameters
@@ -118,7 +118,9 @@ def log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> from invariant_bandits.logs.formats.table import TableSource
-    >>> @log_format("pair of lists", accepts=lambda source: isinstance(source, tuple) and len(source) == 2)
+    >>> def is_pair(source):
+    ...     return isinstance(source, tuple) and len(source) == 2
+    >>> @register_log_format("pair of lists", accepts=is_pair)
     ... def open_pair(source):
     ...     return TableSource(pa.table({"x": source[0], "reward": source[1]}))
     >>> ib.read_moments(([1.0, 2.0, 4.0], [0.0, 1.0, 0.0]), windows=1).moments

@@ -13,7 +13,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.external_sort import StreamSource
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
@@ -44,10 +44,8 @@ class TableSource(Source):
 
     def __post_init__(self) -> None:
         require_usable_names(self.name, self.table.schema.names)
-        self.arrow_schema, self.total_rows = (
-            schema_without_views(self.table.schema),
-            self.table.num_rows,
-        )
+        self.arrow_schema = schema_without_views(self.table.schema)
+        self.total_rows = self.table.num_rows
         self.tasks = (Task(self.name, 0, 0, 0),)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
@@ -79,7 +77,7 @@ def _are_rows(source: Any) -> bool:
     )
 
 
-@log_format(
+@register_log_format(
     "stream",
     label="a stream of Arrow batches",
     accepts=lambda x: hasattr(x, "__arrow_c_stream__"),
@@ -93,7 +91,7 @@ def open_stream(source: Any) -> StreamSource:
     return StreamSource(pa.RecordBatchReader.from_stream(source))
 
 
-@log_format(
+@register_log_format(
     "lazy frame",
     label="a Polars LazyFrame",
     accepts=lambda x: hasattr(x, "collect_batches"),
@@ -110,7 +108,7 @@ def open_lazy_frame(source: Any) -> StreamSource:
     return StreamSource(pa.RecordBatchReader.from_batches(empty.schema, batches))
 
 
-@log_format(
+@register_log_format(
     "dataset",
     label="a pyarrow dataset",
     accepts=lambda source: hasattr(source, "get_fragments"),
@@ -121,7 +119,7 @@ def open_dataset(source: Any) -> StreamSource:
     return StreamSource(source.scanner(batch_size=BATCH_ROWS, **ahead).to_reader())
 
 
-@log_format("rows", label="a list of mappings", accepts=_are_rows)
+@register_log_format("rows", label="a list of mappings", accepts=_are_rows)
 def open_rows(source: Any) -> TableSource:
     """The table of a list of mappings; what a row lacks is missing there."""
     names = dict.fromkeys(str(name) for row in source for name in row)
@@ -132,7 +130,7 @@ def open_rows(source: Any) -> TableSource:
     return TableSource(flattened(pa.table(columns)), "rows")
 
 
-@log_format(
+@register_log_format(
     "table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table
 )
 def open_table(source: Any) -> TableSource:
@@ -175,7 +173,7 @@ def _is_obp(source: Any) -> bool:
     return isinstance(source, Mapping) or hasattr(source, LOADER)
 
 
-@log_format("obp", label="an obp feedback dictionary", accepts=_is_obp)
+@register_log_format("obp", label="an obp feedback dictionary", accepts=_is_obp)
 class ObpSource(Source):
     """Rounds of a feedback dictionary, expanded to offered actions a batch at a time.
 

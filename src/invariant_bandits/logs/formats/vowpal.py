@@ -15,17 +15,15 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.sources import text_blocks
 
 DAMAGED, UNLABELLED = "damaged event", "event without a label"
-SEVERAL, NO_ACTIONS = (
-    "event with more than one labelled action",
-    "event without actions",
-)
+SEVERAL = "event with more than one labelled action"
+NO_ACTIONS = "event without actions"
 
 
-@log_format(
+@register_log_format(
     "cb_adf", label="Vowpal text", suffixes=(".vw", ".adf", ".dat"), packed=True
 )
 @dataclass
