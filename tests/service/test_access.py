@@ -387,3 +387,17 @@ def test_a_hangup_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
         until(lambda: "no token file" in said.read_text())
         assert started.ask("GET", "/v1/models")[0] == 200
         assert started.end() == 0
+
+
+def test_a_caller_may_do_what_the_role_includes_and_is_named_without_the_token() -> (
+    None
+):
+    digest = hashlib.sha256(b"a long token to decide").hexdigest()
+    decider = access.Caller("decide", digest)
+    assert decider.may("read")
+    assert decider.may("decide")
+    assert not decider.may("admin")
+    assert decider.name == f"decide token {digest[:8]}"
+    # the name alone gives no authority
+    assert not access.Caller(None, "admin").may("read")
+    assert access.LOCAL.may("admin")

@@ -100,3 +100,27 @@ def test_only_so_many_refusals_are_remembered(
             True,
             True,
         ]
+
+
+def test_a_view_knows_what_was_answered_and_never_changes(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        refuse(engine, "x")
+        before = engine.view()
+        assert before.was_refused("x", "default")
+        assert before.usual_model == "default"
+        kept = (before.seq, before.models["default"].version, dict(before.refusals))
+        refuse(engine, "y", "z")
+        rules = Configuration(floor=0.5)
+        engine.call(commands.configure("default", rules), alone=True)
+        serve(engine, OpenLearner(), "other")
+        after = engine.view()
+        assert after.was_refused("y", "default")
+        assert after.models["default"].configuration == rules
+        assert set(after.models) == {"default", "other"}
+        assert set(before.models) == {"default"}
+        assert before.models["default"].configuration != rules
+        assert kept == (
+            before.seq,
+            before.models["default"].version,
+            dict(before.refusals),
+        )

@@ -146,8 +146,9 @@ def offer(arms: list[Arm] | None) -> tuple[list[str], list[Any] | None]:
     labels: list[Any] = []
     rows: list[Any] = []
     for arm in arms:
-        is_named = isinstance(arm, dict) and "label" in arm
-        if is_named and set(arm) <= {"label", "features"}:
+        if not isinstance(arm, dict) or "label" not in arm:
+            break
+        if set(arm) <= {"label", "features"}:
             labels.append(arm["label"])
             rows.append(arm.get("features"))
     if len(labels) == len(arms):

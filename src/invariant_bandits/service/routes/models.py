@@ -258,7 +258,7 @@ async def activate(call: Call) -> dict[str, Any]:
             about = {"model": call.model, "version": newer, "caught_up": version}
             return {**about, **report}
     command = commands.activate_version(
-        call.model, version, why="by hand", by=call.caller
+        call.model, version, why="by hand", by=call.caller.name
     )
     await call.change(command, f"activated version {{}} of {call.model}")
     return {"model": call.model, "version": version, **report}
@@ -317,7 +317,7 @@ async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
     check_values(body.features, "features")
     command = commands.change_arms(
-        call.model, body.label, add=True, features=body.features, by=call.caller
+        call.model, body.label, add=True, features=body.features, by=call.caller.name
     )
     arms = await call.change(command, f"added an arm to {call.model}")
     return {"label": body.label, "active": arms[body.label]}
