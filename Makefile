@@ -16,16 +16,18 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## build .venv with pinned versions
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml service/pyproject.toml reproduction/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,service]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[command]' -e ./service -e ./reproduction
 	$(BIN)/invariant-bandits compile
 	@touch $@
 
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,service,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[command,test]' -e './service[test]' -e './reproduction[real]'
 	@touch $@
 
 lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
@@ -38,7 +40,7 @@ test: lint java clients browser promtool  ## all checks: linters, tests, doctest
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 quick: $(TEST_STAMP)  ## tests that start no other process or system: an answer in under two minutes
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" tests service/tests reproduction/tests
 
 docs: $(TEST_STAMP)  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/sphinx-build $(SPHINX_OPTIONS) -b html docs build/docs
@@ -52,7 +54,7 @@ java:  # Spark needs it; where it cannot be installed those tests are skipped an
 
 clients:  # OpenFeature's client for node; where it cannot be installed its test is skipped and says so
 	@command -v npm >/dev/null 2>&1 && [ ! -d $(VENV)/node/node_modules ] && { \
-	  mkdir -p $(VENV)/node && cp tests/service/node_clients/package.json $(VENV)/node/ \
+	  mkdir -p $(VENV)/node && cp service/tests/node_clients/package.json $(VENV)/node/ \
 	    && npm install --no-package-lock --no-audit --no-fund --silent --prefix $(VENV)/node >/dev/null 2>&1 \
 	    || { rm -rf $(VENV)/node; echo "OpenFeature's client for node could not be installed: its test will be skipped"; }; } || true
 
@@ -72,10 +74,10 @@ reproduce: setup  ## the main job: every experiment of the paper and ours, claim
 	$(BIN)/invariant-bandits reproduce --out results
 
 figures: reproduce  ## README's pictures with their numbers, docs/figures, from the results of the present code
-	$(BIN)/python -m studies pictures --results results --figures docs/figures
+	$(BIN)/python -m invariant_bandits_reproduction.studies pictures --results results --figures docs/figures
 
 bench: $(TEST_STAMP)  ## speed beside other packages in one interleaved run: docs/studies/speed.md (about 5 minutes)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,peers]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' -e './reproduction[peers]'
 	PYTHONPATH=. OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/suite.py
 
 bench-more: $(TEST_STAMP)  ## diagonalisers, reading engines and the service, each in a run of its own
@@ -85,15 +87,16 @@ bench-more: $(TEST_STAMP)  ## diagonalisers, reading engines and the service, ea
 
 chaos: $(TEST_STAMP)  ## a service that is killed, cut off from power, filled, crowded, damaged; nothing acknowledged may be lost
 	@for script in kill9 power_loss disk_full flip concurrency restart retention soak; do \
-	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python chaos/$$script.py || exit 1; done
+	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python service/chaos/$$script.py || exit 1; done
 
 attack: $(TEST_STAMP)  ## the long versions of all attacks, with tables of what was tried, refused and survived (hours)
 	$(BIN)/python attacks/readers.py --count 20000 --seed 0
 	$(BIN)/python attacks/commands.py --repeats 2 --interrupts 60 --kills 200 --seed 0
 
-dist: $(TEST_STAMP)  ## the source distribution and the wheel, with the pinned setuptools, into dist/
+dist: $(TEST_STAMP)  ## source distributions and wheels of all three packages, with the pinned setuptools, into dist/
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation --outdir dist .
+	@for house in . service reproduction; do \
+	  $(BIN)/python -m build --no-isolation --outdir dist $$house || exit 1; done
 
 audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where their database can be reached, and licences
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit \
@@ -111,57 +114,57 @@ mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
 
 stamps: setup  ## mark the pages of docs/studies whose numbers are older than the code (seconds)
-	$(BIN)/python -m studies stamps
+	$(BIN)/python -m invariant_bandits_reproduction.studies stamps
 
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
-	$(BIN)/python -m studies offline --out docs/studies/offline.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies offline --out docs/studies/offline.md
 
 study-online: setup  ## regret of every policy over 200 fresh repetitions per row (about 8 minutes)
-	$(BIN)/python -m studies online --out docs/studies/online.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies online --out docs/studies/online.md
 
 study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetitions per world (about 20 minutes)
-	$(BIN)/python -m studies stress --out docs/studies/stress.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies stress --out docs/studies/stress.md
 
 study-arms: setup  ## labelled arms: regret, drifting effects, new arms, 40 fresh repetitions per world (about 20 minutes)
-	$(BIN)/python -m studies arms --out docs/studies/arms.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies arms --out docs/studies/arms.md
 
 study-alarm: setup  ## the alarm of labelled arms: its level over 300 logs, and its power (about 15 minutes)
-	$(BIN)/python -m studies alarm --out docs/studies/alarm.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies alarm --out docs/studies/alarm.md
 
 study-drift-level: setup  ## false drift, intervals and power with 30 to 120 columns (about 15 minutes)
-	$(BIN)/python -m studies drift-level --out docs/studies/drift-level.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies drift-level --out docs/studies/drift-level.md
 
 study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
-	$(BIN)/python -m studies real --out docs/studies/real.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command]' -e './reproduction[real]'
+	$(BIN)/python -m invariant_bandits_reproduction.studies real --out docs/studies/real.md
 
 study-intervals: setup  ## coverage and width of off-policy intervals over 400 logs per cell (about 6 minutes)
-	$(BIN)/python -m studies intervals --out docs/studies/intervals.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies intervals --out docs/studies/intervals.md
 
 study-randomised: setup  ## regret of randomised decisions against what their logs tell later, 300 logs (about 5 minutes)
-	$(BIN)/python -m studies randomised --out docs/studies/randomised.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies randomised --out docs/studies/randomised.md
 
 study-constants: setup  ## every constant of AutoISD halved and doubled, and the price of caution (about 10 minutes)
-	$(BIN)/python -m studies constants --out docs/studies/constants.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies constants --out docs/studies/constants.md
 
 study-wild: setup  ## logs as other systems write them: roles, leaks, drift, first models, order of policies (about 55 minutes)
-	$(BIN)/python -m studies wild --out docs/studies/wild.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies wild --out docs/studies/wild.md
 
 study-related: setup  ## related methods of the literature, each in its own world and in the others' (about 8 minutes)
-	$(BIN)/python -m studies related --out docs/studies/related.md
+	$(BIN)/python -m invariant_bandits_reproduction.studies related --out docs/studies/related.md
 
 study-peers: setup  ## the same rounds and data sets through our policies and those of other packages, each tuned (about 40 minutes)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,peers,real]'
-	$(BIN)/python -m studies peers --out docs/studies/peers.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command]' -e './reproduction[peers,real]'
+	$(BIN)/python -m invariant_bandits_reproduction.studies peers --out docs/studies/peers.md
 
 pictures-autoisd: setup  ## the pictures of docs/method/autoisd.md (about a minute)
-	$(BIN)/python -m studies autoisd
+	$(BIN)/python -m invariant_bandits_reproduction.studies autoisd
 
 pictures-proofs: setup  ## the picture of docs/method/proofs.md (half a minute)
-	$(BIN)/python -m studies proofs
+	$(BIN)/python -m invariant_bandits_reproduction.studies proofs
 
 pictures-concepts: setup  ## the drawings of docs/concepts (seconds)
-	$(BIN)/python -m studies concepts
+	$(BIN)/python -m invariant_bandits_reproduction.studies concepts
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

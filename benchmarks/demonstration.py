@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 import invariant_bandits as ib
-from invariant_bandits.cli.demonstration import DemonstrationPlan
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.simulation.sample_logs import FEATURES, Shop
+from invariant_bandits_service.cli.demonstration import DemonstrationPlan
 
 PATIENCE = 1_200
 

@@ -25,12 +25,12 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "service" / "tests" / "support"))
 
-from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import Decided, decode_event
-from invariant_bandits.service.state import State
-from invariant_bandits.service.store.open_store import open_store, verify
+from invariant_bandits_service.engine import Engine
+from invariant_bandits_service.events import Decided, decode_event
+from invariant_bandits_service.state import State
+from invariant_bandits_service.store.open_store import open_store, verify
 from postgres_server import PostgresServer
 from started_service import Started, start
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from invariant_bandits.service.events import (
+from invariant_bandits_service.events import (
     AnyEvent,
     Closed,
     Decided,
@@ -25,8 +25,8 @@ from invariant_bandits.service.events import (
     encode_event,
     key_of,
 )
-from invariant_bandits.service.learners import OpenLearner
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits_service.learners import OpenLearner
+from invariant_bandits_service.store.open_store import open_store
 
 LABELS = ["a", "b", "c"]
 SLOPES = (0.5, -0.5, 0.0)
@@ -34,15 +34,15 @@ BATCH = 30_000
 
 EXPORT = """
 import resource, sys
-from invariant_bandits.service.history import export
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits_service.history import export
+from invariant_bandits_service.store.open_store import open_store
 print(export(open_store(sys.argv[1], writing=False), sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 """
 LEARN = """
 import resource, sys
-from invariant_bandits.service.background import learn_from_history
-from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits_service.background import learn_from_history
+from invariant_bandits_service.store.open_store import open_store
 found = learn_from_history(open_store(sys.argv[1], writing=False), "default")
 print(found.words, found.evaluation)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
@@ -76,7 +76,7 @@ def events(count: int) -> Iterator[AnyEvent]:
 
 def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
-    from invariant_bandits.service.replay import restore
+    from invariant_bandits_service.replay import restore
 
     store = open_store(path)
     learner = OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()

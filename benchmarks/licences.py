@@ -1,4 +1,4 @@
-"""Licences of this package and of everything it needs that is installed: python benchmarks/licences.py."""
+"""Licences of our packages and of everything they need that is installed: python benchmarks/licences.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from contextlib import suppress
 from importlib import metadata
 from typing import Any, NamedTuple
 
-PRODUCT = "invariant-bandits"
+PRODUCTS = (
+    "invariant-bandits",
+    "invariant-bandits-service",
+    "invariant-bandits-reproduction",
+)
 CLASSIFIER = "License :: OSI Approved :: "
 UNKNOWN = "not stated"
 LONGEST = 60
@@ -36,7 +40,7 @@ class Licence(NamedTuple):
 
 
 def installed_licences() -> list[Licence]:
-    """List the licences of this package and of all its installed requirements, extras included, by name."""
+    """List the licences of our packages and of all their installed requirements, extras included, by name."""
     needed = _requirements(extras=False)
     licences = [
         _licence(package, name in needed)
@@ -48,16 +52,16 @@ def installed_licences() -> list[Licence]:
 
 
 def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
-    """Normalised name -> package, of all transitive requirements; `extras` are those of this package."""
+    """Normalised name -> package, of all transitive requirements; `extras` are those of our packages."""
     packages: dict[str, metadata.Distribution] = {}
-    pending = [PRODUCT]
+    pending = [*PRODUCTS]
     while pending:
         name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
         if name not in packages:
             with suppress(metadata.PackageNotFoundError):
                 packages[name] = metadata.distribution(name)
                 wanted = packages[name].requires or ()
-                if not extras or name != PRODUCT:
+                if not extras or name not in PRODUCTS:
                     wanted = [
                         requirement
                         for requirement in wanted

@@ -190,9 +190,9 @@ def load(
 
 def serve(path: str, port: int) -> None:
     """Serve two models until killed."""
-    from invariant_bandits.service import commands
-    from invariant_bandits.service.learners import OpenLearner
-    from invariant_bandits.service.serve import ServiceSettings, open_service, run
+    from invariant_bandits_service import commands
+    from invariant_bandits_service.learners import OpenLearner
+    from invariant_bandits_service.serve import ServiceSettings, open_service, run
 
     settings = ServiceSettings(store=path, port=port)
     service = open_service(settings)
@@ -210,7 +210,7 @@ def fitted_rows() -> Any:
     import pyarrow as pa
 
     import invariant_bandits as ib
-    from invariant_bandits.service.learners import FittedLearner
+    from invariant_bandits_service.learners import FittedLearner
 
     rng = np.random.default_rng(5)
     features = rng.normal(size=(8_000, FEATURES))

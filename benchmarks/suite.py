@@ -29,10 +29,10 @@ import invariant_bandits as ib
 from invariant_bandits.plotting import THEMES, theme
 from invariant_bandits.policies.mixture import default_members
 from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits_reproduction.studies.harness import wrap_prose
+from invariant_bandits_reproduction.studies.peer_policies import PEERS
+from invariant_bandits_reproduction.studies.stamps import stamp_of, stamped
 from online import NumpyLinUCB, player
-from studies.harness import wrap_prose
-from studies.peer_policies import PEERS
-from studies.stamps import stamp_of, stamped
 
 ACTIONS, DIMS = 5, (10, 50, 100)
 READS = 3

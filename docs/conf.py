@@ -39,7 +39,7 @@ napoleon_use_param = (
 )
 napoleon_custom_sections = [("Attributes", "params_style")]
 nitpick_ignore_regex = [
-    ("py:.*", r"(?!invariant_bandits\.).*"),  # other libraries
+    ("py:.*", r"(?!invariant_bandits(_service|_reproduction)?\.).*"),  # other libraries
     (
         "py:class",
         r"invariant_bandits\.policies\.memory\.\w+State",

@@ -12,7 +12,9 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
 import invariant_bandits
-from invariant_bandits.client import ClientMethod
+import invariant_bandits_service
+from invariant_bandits_reproduction import policies as related
+from invariant_bandits_service.client import ClientMethod
 
 PICTURE = re.compile(
     r'<picture>\s*<source [^>]*srcset="(?P<dark>[^"]+)">\s*<img alt="(?P<alt>[^"]*)"'
@@ -51,17 +53,26 @@ not. Properties that a class already lists under Attributes are left out as well
 ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
 
-def homes() -> dict[str, str]:
-    """Return the module in which every public name is defined."""
-    return {
-        name: getattr(invariant_bandits, name).__module__
-        for name in invariant_bandits.__all__
-    }
+PACKAGES = (invariant_bandits, invariant_bandits_service, related)
+"""Packages whose `__all__` lists public names."""
 
 
-def names_of(rooms: list[str]) -> list[str]:
-    """Return the public names that modules of these rooms define, such as `policies` or `client`."""
-    return [name for name, home in homes().items() if home.split(".")[1] in rooms]
+def public_names(rooms: list[str]) -> list[tuple[str, Any]]:
+    """Return the public names, with their packages, and objects that modules of these rooms define.
+
+    A room is a part of the library, such as `policies`, or a module of another package with its whole name.
+    """
+    wanted = tuple(
+        room if room.startswith("invariant_bandits_") else f"invariant_bandits.{room}"
+        for room in rooms
+    )
+    found = []
+    for package in PACKAGES:
+        for name in package.__all__:
+            value = getattr(package, name)
+            if f"{value.__module__}.".startswith(tuple(f"{room}." for room in wanted)):
+                found.append((f"{package.__name__}.{name}", value))
+    return found
 
 
 class RstDirective(Directive):
@@ -94,17 +105,17 @@ class PublicNames(RstDirective):
     def lines(self) -> list[str]:
         """Return an autodoc directive per name, classes with their members."""
         lines = []
-        for name in names_of(" ".join(self.arguments).split()):
-            value = getattr(invariant_bandits, name)
+        for path, value in public_names(" ".join(self.arguments).split()):
+            name = value.__name__
             kind = "function"
             if isinstance(value, type):
                 kind = "exception" if issubclass(value, BaseException) else "class"
-            lines += [f".. auto{kind}:: invariant_bandits.{name}"]
+            lines += [f".. auto{kind}:: {path}"]
             if kind == "class":
                 hidden = ", ".join(filter(None, [STATE_MEMBERS, NOT_SHOWN.get(name)]))
                 lines += ["   :members:", f"   :exclude-members: {hidden}"]
-            if (
-                kind == "class" and "policies" not in self.arguments
+            if kind == "class" and "policies" not in " ".join(
+                self.arguments
             ):  # what policies share is in one place
                 lines += ["   :inherited-members: tuple"]
             lines += [""]
@@ -121,6 +132,7 @@ class CommandHelp(RstDirective):
 
         from invariant_bandits.cli import NAME
         from invariant_bandits.cli.app import app
+        from invariant_bandits.cli.houses import subcommands
 
         def shown(command: Any, parent: Any, name: str) -> list[str]:
             context = Context(
@@ -141,7 +153,7 @@ class CommandHelp(RstDirective):
                 *(f"   {line}" for line in text),
                 "",
             ]
-            for inner, subcommand in getattr(command, "commands", {}).items():
+            for inner, subcommand in subcommands(command, context):
                 lines += shown(subcommand, context, inner)
             return lines
 
@@ -153,8 +165,8 @@ class ServiceCalls(RstDirective):
 
     def lines(self) -> list[str]:
         """Return a list table over the registered operations."""
-        from invariant_bandits.service import serve  # noqa: F401  (it imports the modules that register them)
-        from invariant_bandits.service.operations import OPERATIONS
+        from invariant_bandits_service import serve  # noqa: F401  (it imports the modules that register them)
+        from invariant_bandits_service.operations import OPERATIONS
 
         prefix = "".join(self.arguments)
         lines = [

@@ -1,10 +1,6 @@
 """The public names: type checkers read them here, and the package imports each when it is first used."""
 
 from invariant_bandits.checks import InputError as InputError
-from invariant_bandits.client import AsyncClient as AsyncClient
-from invariant_bandits.client import Client as Client
-from invariant_bandits.client import ServedDecision as ServedDecision
-from invariant_bandits.client import ServiceError as ServiceError
 from invariant_bandits.decomposition.arm_statistics import (
     ArmStatistics as ArmStatistics,
 )
@@ -42,7 +38,6 @@ from invariant_bandits.model.model import Model as Model
 from invariant_bandits.model.model import load as load
 from invariant_bandits.model.model import save as save
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
-from invariant_bandits.policies.affine_subspace import AffineLinUCB as AffineLinUCB
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.base import Policy as Policy
 from invariant_bandits.policies.base import Scores as Scores
@@ -51,16 +46,9 @@ from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen
 from invariant_bandits.policies.baselines import Greedy as Greedy
 from invariant_bandits.policies.baselines import Uniform as Uniform
-from invariant_bandits.policies.invariant_set import (
-    InvariantSetPolicy as InvariantSetPolicy,
-)
 from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
 from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
 from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
-from invariant_bandits.policies.latent_autoregressive import (
-    LatentARLinUCB as LatentARLinUCB,
-)
-from invariant_bandits.policies.latent_subspace import LatentLinUCB as LatentLinUCB
 from invariant_bandits.policies.linear import DLinUCB as DLinUCB
 from invariant_bandits.policies.linear import LinTS as LinTS
 from invariant_bandits.policies.linear import LinUCB as LinUCB
@@ -75,9 +63,6 @@ from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import register_policy as register_policy
-from invariant_bandits.policies.sequential_representation import (
-    SequentialLinUCB as SequentialLinUCB,
-)
 from invariant_bandits.simulation.episodes import Environment as Environment
 from invariant_bandits.simulation.episodes import Episode as Episode
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes

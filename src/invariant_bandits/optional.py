@@ -7,6 +7,13 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
+HOUSES = (
+    "invariant-bandits",
+    "invariant-bandits-service",
+    "invariant-bandits-reproduction",
+)
+"""Packages of this project, whose extras are looked through in this order."""
+
 
 def install_line(module: str) -> str:
     """Return the command that installs a missing package.
@@ -16,19 +23,25 @@ def install_line(module: str) -> str:
     """
     package = module.partition(".")[0]
     wanted = re.compile(rf"{package.replace('_', '[-_]')}\b(?!-).*extra == .(\w+)")
-    try:
-        extras = [
-            match[1]
-            for each in requires("invariant-bandits") or ()
-            if (match := wanted.match(each))
-        ]
-    except PackageNotFoundError:
-        extras = []
-    return (
-        f"pip install 'invariant-bandits[{extras[0]}]'"
-        if extras
-        else f"pip install {package}"
-    )
+    for house in HOUSES:
+        try:
+            requirements = requires(house) or ()
+        except PackageNotFoundError:
+            continue
+        for requirement in requirements:
+            match = wanted.match(requirement)
+            if match:
+                return f"pip install '{house}[{match[1]}]'"
+    return f"pip install {package}"
+
+
+def install_house(name: str) -> str:
+    """Return how to install another package of this project, by its folder.
+
+    >>> install_house("service")
+    'pip install invariant-bandits-service, in a checkout pip install ./service'
+    """
+    return f"pip install invariant-bandits-{name}, in a checkout pip install ./{name}"
 
 
 def require(module: str, caller: str) -> Any:

@@ -16,7 +16,7 @@ from invariant_bandits.cli import common
 from invariant_bandits.cli.app import commands
 from invariant_bandits.reports.page import number, table_lines
 from invariant_bandits.simulation.sample_logs import write_samples
-from studies.wild_logs import WILD_LOGS
+from invariant_bandits.simulation.wild_logs import WILD_LOGS
 
 MAIN = "from invariant_bandits.cli import main\nmain()"
 HOME = str(Path(ib.__file__).parents[1])
@@ -289,7 +289,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
     )
     slow += "def slowly(*words, **options):\n    time.sleep(0.2)\n    return play(*words, **options)\n"
     slow += (
-        "import invariant_bandits.experiments.cells as cells\ncells.simulate = slowly\n"
+        "import invariant_bandits.simulation.cells as cells\ncells.simulate = slowly\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", slow + MAIN, *words, tmp_path / "out"],

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
 from invariant_bandits.simulation.paper import PaperWorld
-from studies import offline_study
+from invariant_bandits_reproduction.studies import offline_study
 from worlds import piecewise_world, random_basis
 
 

@@ -15,7 +15,7 @@ from invariant_bandits.decomposition.drift_prior import (
     walk_end,
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects
-from studies.stress_worlds import StressEpisodes
+from invariant_bandits.simulation.stress_worlds import StressEpisodes
 
 
 def regular_windows(rng, windows, p):

@@ -24,8 +24,12 @@ from invariant_bandits.evaluation.intervals import (
     estimated,
     student_quantile,
 )
+from invariant_bandits_reproduction.studies.intervals_study import (
+    bootstrap_interval,
+    draw_log,
+    true_values,
+)
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
-from studies.intervals_study import bootstrap_interval, draw_log, true_values
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.reports import values
-from studies.wild_logs import OTHER_LOGS, WILD_LOGS
-from studies.wild_more import LATER_LOGS, NEW_LOGS
+from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS
+from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
 
 SMALL = {"ride_pricing": 60_000}
 

@@ -11,8 +11,8 @@ from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfi
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.policies import alarm
 from invariant_bandits.policies import mixture_kernels as kernels
-from studies.alarm_study import DriftingJump
-from studies.stress_worlds import FixedArms, StressEpisodes
+from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
+from invariant_bandits_reproduction.studies.alarm_study import DriftingJump
 
 
 def play(world, seed, rounds=600, **options):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.policies.base import expect
 from invariant_bandits.policies.mixture import (
     HYPOTHESES,
@@ -19,9 +18,10 @@ from invariant_bandits.policies.mixture import (
     trust,
 )
 from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.simulation.cells import grid_of
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
-from studies.stress_worlds import StressEpisodes
+from invariant_bandits.simulation.stress_worlds import StressEpisodes
 
 P = 4
 

@@ -240,7 +240,7 @@ def test_a_name_may_carry_options():
 
 
 def test_a_cell_knows_the_code_of_the_wrapped_policy():
-    from invariant_bandits.experiments.cells import grid_of
+    from invariant_bandits.simulation.cells import grid_of
 
     grid = grid_of(
         {

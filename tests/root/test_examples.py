@@ -13,9 +13,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import testing
 from invariant_bandits.evaluation.estimators import ESTIMATORS
-from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.logs.formats.registry import FORMATS
 from invariant_bandits.policies.registry import POLICIES
+from invariant_bandits.simulation.cells import grid_of
 from invariant_bandits.simulation.episodes import ENVIRONMENTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -55,7 +55,7 @@ def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
 
 def test_every_policy_of_the_library_describes_its_state():
     for entry in POLICIES:
-        if entry.kind.__module__.startswith("invariant_bandits."):
+        if entry.kind.__module__.startswith("invariant_bandits"):
             assert "state_schema" in {
                 name for kind in entry.kind.__mro__[:-2] for name in vars(kind)
             }, entry.name

@@ -17,11 +17,11 @@ import invariant_bandits as ib
 import policy_laws
 from invariant_bandits import cli, testing
 from invariant_bandits.evaluation.estimators import ESTIMATORS
-from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.cells import grid_of
 from invariant_bandits.policies.registry import POLICIES
+from invariant_bandits.simulation import cells
+from invariant_bandits.simulation.cells import grid_of
 from invariant_bandits.simulation.episodes import ENVIRONMENTS
-from studies import online_study
+from invariant_bandits_reproduction.studies import online_study
 
 POLICY = '''
 """LinUCB whose exploration fades."""

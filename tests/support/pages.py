@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ import typer
 import started_service
 from invariant_bandits import cli
 from invariant_bandits.cli.app import app
+from invariant_bandits.cli.houses import subcommands
 
 ROOT = Path(__file__).parents[2]
+HOUSES = (".", "service", "reproduction")
+"""Folders of the packages of this project."""
 GENERATED = ("studies", "changelog.md")
 """Pages below docs/ that the studies or other files write."""
 FENCE = re.compile(
@@ -204,16 +208,24 @@ def check_console(text: str) -> None:
             )
             assert set(rest) <= set(targets), command
         elif name == "pip":
-            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
             extras = re.findall(r"\[([\w,]+)\]", command)
-            assert set(",".join(extras).split(",")) - {""} <= set(
-                project["optional-dependencies"]
-            ), command
+            assert set(",".join(extras).split(",")) - {""} <= known_extras(), command
         elif name == "python":
-            path = ROOT / (rest[1].replace(".", "/") if rest[0] == "-m" else rest[0])
-            assert path.exists() or path.with_suffix(".py").exists(), command
+            is_module = rest[0] == "-m"
+            there = find_spec(rest[1]) if is_module else (ROOT / rest[0]).exists()
+            assert there, command
         else:
             assert name in SYSTEM_COMMANDS, command
+
+
+def known_extras() -> set[str]:
+    """Return the extras of all packages of this project."""
+    found = set()
+    for path in (ROOT / house / "pyproject.toml" for house in HOUSES):
+        found |= set(
+            tomllib.loads(path.read_text())["project"]["optional-dependencies"]
+        )
+    return found
 
 
 def check_options(words: list[str]) -> None:
@@ -221,8 +233,9 @@ def check_options(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     known = {option for parameter in command.params for option in parameter.opts}
     for word in words:
-        if word in getattr(command, "commands", {}):
-            command = command.commands[word]
+        inner = dict(subcommands(command)).get(word)
+        if inner is not None:
+            command = inner
             known |= {
                 option
                 for each in command.params

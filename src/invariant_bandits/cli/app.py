@@ -1,4 +1,7 @@
-"""All commands together, and the options that come before any of them."""
+"""All commands together, and the options that come before any of them.
+
+Those of the service and of the reproduction are in packages of their own: `houses` finds them.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ import typer
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli import experiments, models, service
+from invariant_bandits.cli import grids, models
 from invariant_bandits.cli.common import console, register
+from invariant_bandits.cli.houses import CommandGroup
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,  # its panels leave the words a fifth of a terminal
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120},
@@ -32,19 +37,14 @@ commands: tuple[Callable[..., None], ...] = (
         models.evaluate,
         models.update,
         models.arms,
-        service.serve,
-        service.demo,
     ),
     *(
         models.sample,
-        experiments.reproduce,
-        experiments.compile_,
-        experiments.report,
-        experiments.simulate,
+        grids.compile_,
+        grids.simulate,
     ),
 )
 register(app, *commands)
-app.add_typer(service.store_commands, name="store")
 
 
 def _show_version(wanted: bool) -> None:

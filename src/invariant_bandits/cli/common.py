@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
@@ -57,10 +57,13 @@ COMPILING = (
 )
 
 
-def as_command(function: Callable[..., None]) -> Callable[..., None]:
+def as_command(
+    function: Callable[..., None], options: Mapping[str, Any] = OPTIONS
+) -> Callable[..., None]:
     """The function as typer takes a command: its parameters with help, names and bounds from options.toml.
 
-    A parameter whose type is a dataclass stands for all its fields. With --json, words and bars go to
+    options: as OPTIONS; those of the library stand behind them. A parameter whose type is a dataclass stands
+    for all its fields. With --json, words and bars go to
     standard error: standard output is for one JSON object.
     """
     signature, section = (
@@ -71,10 +74,12 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {
         item.name: item.annotation for item in own if is_dataclass(item.annotation)
     }
-    parameters = [_option(section, item) for item in own if item.name not in groups]
+    parameters = [
+        _option(section, item, options) for item in own if item.name not in groups
+    ]
     for kind in groups.values():
         inside = inspect.signature(kind, eval_str=True).parameters.values()
-        parameters += [_option(section, item) for item in inside]
+        parameters += [_option(section, item, options) for item in inside]
 
     @wraps(function)
     def command(**values: Any) -> None:
@@ -93,14 +98,18 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _option(section: str, parameter: inspect.Parameter) -> inspect.Parameter:
+def _option(
+    section: str, parameter: inspect.Parameter, options: Mapping[str, Any]
+) -> inspect.Parameter:
     """The parameter of a command as typer takes it."""
     name = parameter.name
-    tables = (OPTIONS.get(section, {}), OPTIONS["log"], OPTIONS["shared"])
+    own = (options.get(section, {}), options.get("shared", {}))
+    tables = (*own, OPTIONS["log"], OPTIONS["shared"])
     settings: Any = next(table[name] for table in tables if name in table)
     settings = {"help": settings} if isinstance(settings, str) else dict(settings)
-    if section in OPTIONS["environment"]:
-        settings["envvar"] = f"{OPTIONS['environment'][section]}_{name.upper()}"
+    prefixes = options.get("environment", {})
+    if section in prefixes:
+        settings["envvar"] = f"{prefixes[section]}_{name.upper()}"
     if settings.pop("has_defaults", False):
         settings |= {"is_eager": True, "callback": _take_defaults}
     flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
@@ -126,14 +135,18 @@ def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
-    """Make functions commands of an app, under their names."""
+def register(
+    app: typer.Typer,
+    *functions: Callable[..., None],
+    options: Mapping[str, Any] = OPTIONS,
+) -> None:
+    """Make functions commands of an app, under their names; options: as OPTIONS."""
     for function in functions:
         summary = str(function.__doc__).partition("\n")[
             0
         ]  # whole: typer would cut it after eight words
         app.command(function.__name__.strip("_"), short_help=summary)(
-            as_command(function)
+            as_command(function, options)
         )
 
 

@@ -34,7 +34,7 @@ from invariant_bandits.decomposition.paths import (
     unseen_directions,
     window_paths,
 )
-from invariant_bandits.decomposition.published import published_decomposition
+from invariant_bandits.decomposition.recipes import find_recipe
 from invariant_bandits.decomposition.split import (
     COMPONENTS,
     Split,
@@ -106,7 +106,8 @@ class InvariantSubspaceDecomposition:
         Features that indicate missing values of other features. Rewards of rows with missing values vary
         more, and the tests for drift allow for the larger variance.
     recipe : "windowed" or "published"
-        Estimation method: "windowed" of this library, or "published" of the original paper.
+        Estimation method: "windowed" of this library, or "published" of the original paper, which is in the
+        package invariant-bandits-reproduction.
         The method "published" needs features and rewards in time order and uses chosen actions only. The
         method "published" ignores the parameters `alpha`, `block_alpha` and `component`.
 
@@ -463,7 +464,7 @@ class InvariantSubspaceDecomposition:
         self._check_published()
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
-        result = published_decomposition(features, rewards, names=self.names(p))
+        result = find_recipe("published")(features, rewards, names=self.names(p))
         moments: WindowedMoments = result.moments
         for name, value in vars(result).items():
             setattr(self, f"{name}_", value)

@@ -1,0 +1,25 @@
+"""Policies of related literature, for comparisons: importing this package registers all of them."""
+
+from invariant_bandits_reproduction.policies.affine_subspace import (
+    AffineLinUCB as AffineLinUCB,
+)
+from invariant_bandits_reproduction.policies.invariant_set import (
+    InvariantSetPolicy as InvariantSetPolicy,
+)
+from invariant_bandits_reproduction.policies.latent_autoregressive import (
+    LatentARLinUCB as LatentARLinUCB,
+)
+from invariant_bandits_reproduction.policies.latent_subspace import (
+    LatentLinUCB as LatentLinUCB,
+)
+from invariant_bandits_reproduction.policies.sequential_representation import (
+    SequentialLinUCB as SequentialLinUCB,
+)
+
+__all__ = [
+    "AffineLinUCB",
+    "InvariantSetPolicy",
+    "LatentARLinUCB",
+    "LatentLinUCB",
+    "SequentialLinUCB",
+]

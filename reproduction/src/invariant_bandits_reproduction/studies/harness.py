@@ -1,0 +1,167 @@
+"""What all studies share: one kind of outcome, seeds, gathering over processes, and pieces of their pages.
+
+A study is a module with `run(...) -> StudyOutcome`, `verdicts(outcome)`, the goals with their verdicts,
+`report(outcome)`, its Markdown page, and, where it has a picture, `draw(outcome, theme_name)`.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.parallel import map_unordered
+from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+Progress = Callable[[str, int, int], None]
+PAGE_WIDTH = 100
+NO_BREAK = "\N{NO-BREAK SPACE}"
+"""Longest line of prose in a page, in columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class StudyOutcome:
+    """Everything that a study measured.
+
+    Parameters
+    ----------
+    values : cell -> what was measured there
+        For studies of regret: policy -> regret at the horizon (n,), repetitions paired within a cell.
+    replications, seed : int
+        As they were asked for.
+    more : name -> value
+        What only this study has; its `run` says what.
+    """
+
+    values: Mapping[Any, Any]
+    replications: int
+    seed: int
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def cell_seed(seed: int, place: int) -> int:
+    """A seed for every place, so that no two cells share their repetitions."""
+    return int(np.random.SeedSequence((seed, place)).generate_state(1, np.uint64)[0])
+
+
+def gather(
+    function: Callable[[Item], Value],
+    items: Sequence[Item],
+    jobs: int,
+    progress: Progress | None,
+    words: str = "cells",
+) -> list[Value]:
+    """What the function returns for every item, in their order, the same for any number of `jobs`.
+
+    progress: called with `words`, the items done and all.
+    """
+    values: dict[int, Value] = {}
+    for index, value in map_unordered(function, items, jobs):
+        values[index] = value
+        if progress is not None:
+            progress(words, len(values), len(items))
+    return [values[index] for index in range(len(items))]
+
+
+def wrap_prose(page: str) -> str:
+    """Break lines of prose after at most 100 columns; tables, code and pictures stay as they are.
+
+    A line never begins with "%", because Markdown with MyST takes such a line for a comment.
+    """
+    lines: list[str] = []
+    for line in page.splitlines():
+        is_prose = not line.lstrip().startswith(
+            ("|", "<", "#", "!", "```")
+        ) and not line.startswith("    ")
+        marker = re.match(r" *(?:[-*] |\d+\. )?", line)
+        indent = " " * (marker.end() if marker else 0)
+        wrapped = textwrap.wrap(
+            line.replace(" %", f"{NO_BREAK}%"),
+            PAGE_WIDTH,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines += (
+            [part.replace(f"{NO_BREAK}%", " %") for part in wrapped]
+            if is_prose and wrapped
+            else [line]
+        )
+    return "\n".join(lines) + "\n"
+
+
+def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> list[str]:
+    """Lines of a page that show name-light.png or name-dark.png of the folder `pictures`; none without a
+    folder.
+    """
+    if pictures is None:
+        return []
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{pictures}/{name}-dark.png">',
+        f'  <img alt="{alt}" src="{pictures}/{name}-light.png">',
+        "</picture>",
+        "",
+        f"*{caption}*",
+        "",
+    ]
+
+
+def verdict_lines(
+    judged: Sequence[tuple[Goal, GoalVerdict]], place: str = ""
+) -> list[str]:
+    """The section of a page that says which goals were reached.
+
+    place: heading of a column with the goals' `where`; no such column if it is empty.
+    """
+    reached = sum(verdict.reached for _, verdict in judged)
+    lines = [
+        "## What must be true",
+        "",
+        f"{reached} of {len(judged)} goals reached.",
+        "",
+    ]
+    if any(verdict.close for _, verdict in judged):
+        lines += [
+            "A verdict on a goal is in brackets if the measured value is within two standard errors of the"
+            " bound.",
+            "",
+        ]
+    columns = ["goal", *([place] if place else []), "measured"]
+    lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
+    for goal, verdict in judged:
+        row = [goal.words, *([goal.where] if place else []), verdict.numbers]
+        mark = f"({verdict.mark})" if verdict.close else verdict.mark
+        lines.append(f"| {' | '.join(row)} | {mark} |")
+    return [*lines, ""]
+
+
+def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:
+    """Mean ± standard error (worst run)."""
+    return f"{mean_of(values).with_error(digits)} ({values.max():.{worst}f})"
+
+
+def with_lowest_bold(
+    regret: Mapping[str, Array],
+    names: Iterable[str],
+    aside: str = "",
+    digits: int = 1,
+    worst: int = 0,
+) -> list[str]:
+    """One table cell per policy, the lowest mean bold, "–" where it did not play; `aside` is never bold."""
+    lowest = min(
+        regret[name].mean() for name in names if name in regret and name != aside
+    )
+    cells = []
+    for name in names:
+        cell = regret_cell(regret[name], digits, worst) if name in regret else "–"
+        best = name in regret and name != aside and regret[name].mean() == lowest
+        cells.append(f"**{cell}**" if best else cell)
+    return cells

@@ -1,0 +1,1 @@
+../../../src/invariant_bandits/version.py
