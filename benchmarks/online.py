@@ -27,11 +27,11 @@ class NumpyLinUCB:
     NumPy.
     """
 
-    def __init__(self, dim: int, ridge: float = 0.1, confidence: float = 0.01) -> None:
+    def __init__(self, dim: int, ridge: float = 0.1, delta: float = 0.01) -> None:
         self.inverse = np.eye(dim) / ridge
         self.estimate = np.zeros(dim)
         self.log_volume = 0.0
-        self.base = -2.0 * log(confidence)
+        self.base = -2.0 * log(delta)
         self.bias = sqrt(ridge)
 
     def radius(self) -> float:

@@ -103,7 +103,7 @@ def test_contenders_are_what_their_names_say():
         contenders.ISD_ESTIMATED,
         contenders.GREEDY,
     ):
-        assert (made[name].ridge, made[name].confidence, made[name].memory) == (
+        assert (made[name].ridge, made[name].delta, made[name].memory) == (
             0.1,
             1 / 50,
             FOREVER,
@@ -150,10 +150,10 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
         from invariant_bandits.policies.linear import LinUCB
 
         policy = LinUCB(
-            10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0
+            10, ridge=0.1, delta=1 / 200, noise_scale=noise_scale, norm_bound=0.0
         )
         twin = LinUCB(
-            10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0
+            10, ridge=0.1, delta=1 / 200, noise_scale=noise_scale, norm_bound=0.0
         )
         coverage = cells.OBSERVERS["coverage"]
         probe = coverage.watch(policy, episode)

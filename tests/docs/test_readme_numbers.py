@@ -230,7 +230,7 @@ CAPTIONS = {
     "LinUCB learns all effects again, so its regret grows with every feature.": lambda: (
         rises("dimension", LINUCB)
     ),
-    "AutoISD is not told, and its regret is below LinUCB's for every number of features.": lambda: (
+    "AutoISD has to find out, and its regret is below LinUCB's for every number of features.": lambda: (
         below("dimension", AUTO, LINUCB)
     ),
     "its regret is less than half of LinUCB's.": lambda: below(

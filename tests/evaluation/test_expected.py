@@ -47,7 +47,7 @@ LOG = rows_log()
 
 def value_of(policy, **options):
     fitting = {
-        name: options[name] for name in ("exploration", "confidence") if name in options
+        name: options[name] for name in ("exploration", "delta") if name in options
     }
     model = ib.fit_logs(LOG, policy=policy, **options)
     return expected_value(model, LOG, **fitting)
@@ -70,30 +70,30 @@ def test_a_policy_without_a_line_of_its_own_in_any_table_has_a_value_too():
 
 def test_options_of_the_fit_reach_the_value():
     """Cold LinUCB that explores 50 times too much earns less than one that does not; so do wild
-    confidences.
+    failure probabilities.
     """
     calm, wild = (
         value_of("linucb-cold", exploration=e)["lines"][0]["gain"] for e in (0.1, 50.0)
     )
     assert calm > wild + 0.2
     sure, unsure = (
-        value_of("linucb-cold", exploration=3.0, confidence=c)["lines"][0]["gain"]
+        value_of("linucb-cold", exploration=3.0, delta=c)["lines"][0]["gain"]
         for c in (0.5, 1e-12)
     )
     assert sure != unsure
 
 
 def test_the_value_is_that_of_a_comparison_by_hand():
-    value = value_of("auto-isd", confidence=0.05, windows=5)
+    value = value_of("auto-isd", delta=0.05, windows=5)
     feedback = read_feedback(LOG, windows=5).feedback
-    contender = Contender("auto-isd", {"confidence": 0.05})
+    contender = Contender("auto-isd", {"delta": 0.05})
     by_hand = (
         ib.compare(feedback, {"AutoISD": contender}, windows=5)
         .line("AutoISD")
         .against_log
     )
     assert value["lines"][0]["gain"] == by_hand.value
-    other = value_of("auto-isd", confidence=0.05, windows=12)
+    other = value_of("auto-isd", delta=0.05, windows=12)
     assert other["lines"][0]["gain"] != by_hand.value
 
 

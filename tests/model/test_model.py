@@ -129,9 +129,7 @@ def test_expected_rewards_are_in_the_units_of_the_log(name):
     ],
 )
 def test_policies_are_those_that_the_moments_give(name, kind):
-    options = {"confidence": 0.05} | (
-        {} if name == "auto-isd" else {"exploration": 0.3}
-    )
+    options = {"delta": 0.05} | ({} if name == "auto-isd" else {"exploration": 0.3})
     model = ib.fit_logs(shop_log(), NO_ACTION, policy=name, **options)
     direct = kind.from_history(model.moments, **options)
     offered = np.random.default_rng(6).normal(size=(50, 5, 3))

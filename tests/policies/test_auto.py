@@ -221,10 +221,8 @@ def test_it_beats_a_cold_start_and_survives_broken_invariance(settings):
     # 1e-6.
     auto = linear = 0.0
     for episode in episodes(8, **settings):
-        auto += play(
-            ib.AutoISD.from_history(episode.moments, confidence=1 / 300), episode
-        )
-        linear += play(ib.LinUCB(episode.dim, confidence=1 / 300), episode)
+        auto += play(ib.AutoISD.from_history(episode.moments, delta=1 / 300), episode)
+        linear += play(ib.LinUCB(episode.dim, delta=1 / 300), episode)
     assert auto < 0.75 * linear
 
 

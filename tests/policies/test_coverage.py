@@ -155,7 +155,7 @@ def test_the_sum_of_both_sets_covers_the_reward_of_every_action():
         policy = ib.ISDLinUCB.from_history(
             moments,
             split=split,
-            confidence=ETA,
+            delta=ETA,
             norm_bound=float(np.linalg.norm(residual)),
         )
         for _ in range(40):
@@ -230,7 +230,7 @@ def test_the_theorem_radius_of_a_policy_covers_where_the_drift_is_small():
             fit,
             radius="theorem",
             noise_scale=1.0,
-            confidence=0.05,
+            delta=0.05,
             norm_bound=0.0,
             feature_bound=float(np.sqrt(invariant_dim + 1.0)),
             logged_rounds=moments.rounds,
@@ -268,7 +268,7 @@ def largest_miss(radius, seed, *, logged, rounds, coefficients, eta=0.05):
         moments,
         split=split,
         radius=radius,
-        confidence=eta,
+        delta=eta,
         noise_scale=1.0,
         norm_bound=coefficients,
     )

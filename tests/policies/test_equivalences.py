@@ -72,7 +72,7 @@ def test_decisions_do_not_depend_on_the_coordinate_system(memory):
 
 
 def test_a_window_longer_than_the_past_has_the_estimate_and_norms_of_linucb():
-    common = {"ridge": 0.3, "noise_scale": 0.7, "norm_bound": 2.0, "confidence": 0.05}
+    common = {"ridge": 0.3, "noise_scale": 0.7, "norm_bound": 2.0, "delta": 0.05}
     window, plain = (
         ib.SWLinUCB(P, window=300, feature_bound=3.0, **common),
         ib.LinUCB(P, **common),
@@ -148,7 +148,7 @@ def test_ten_thousand_rounds_later_scores_are_those_of_the_raw_history_solved_af
         "ridge": ridge,
         "noise_scale": 1.0,
         "norm_bound": 1.0,
-        "confidence": 0.1,
+        "delta": 0.1,
     }
     policy = (
         ib.LinUCB(P, **common)
@@ -207,7 +207,7 @@ def test_the_joint_radius_is_a_ridge_regression_in_all_coordinates_with_the_prio
         ridge=ridge,
         noise_scale=noise_scale,
         norm_bound=norm_bound,
-        confidence=eta,
+        delta=eta,
         memory=memory,
     )
     offered, actions, rewards = rounds_of(1000)
@@ -271,7 +271,7 @@ def test_the_published_scale_of_thompson_sampling_counts_the_rounds_in_memory(
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 7.0])
 def test_an_unvisited_action_of_the_disjoint_policy_has_inverse_one_over_ridge(ridge):
-    policy = ib.DisjointLinUCB(P, K, ridge=ridge, confidence=0.1)
+    policy = ib.DisjointLinUCB(P, K, ridge=ridge, delta=0.1)
     features = np.random.default_rng(4).normal(size=(K, P))
     expected = (
         (1 + np.sqrt(np.log(2 / 0.1) / 2))

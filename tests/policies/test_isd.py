@@ -60,7 +60,7 @@ def test_the_invariant_part_lowers_the_regret_of_linucb():
             0.5, 1.5, size=world.split.residual_dim
         )
         roots = world.split.basis * rng.uniform(0.5, 1.5, size=10)
-        common = {"confidence": 1 / 200, "noise_scale": 1.0}
+        common = {"delta": 1 / 200, "noise_scale": 1.0}
         plain.append(regret_of(ib.LinUCB(10, **common), gamma, roots, 200, seed))
         policy = ib.ISDLinUCB.from_history(moments, split=world.split, **common)
         lifted.append(regret_of(policy, gamma, roots, 200, seed))
@@ -232,7 +232,7 @@ def test_many_recomputed_windows_are_merged():
         ),
         ("memory", {"memory": "forever"}),
         ("ridge", {"ridge": 0.0}),
-        ("confidence", {"confidence": 1.0}),
+        ("delta", {"delta": 1.0}),
         ("exploration", {"exploration": -1.0}),
     ],
 )

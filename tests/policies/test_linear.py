@@ -58,7 +58,7 @@ def test_after_a_change_the_forgetting_policies_estimate_the_new_coefficients(ma
 
 
 def test_without_any_round_means_are_zero_and_widths_are_those_of_the_ridge():
-    policy = ib.LinUCB(3, ridge=4.0, norm_bound=0.5, noise_scale=2.0, confidence=0.1)
+    policy = ib.LinUCB(3, ridge=4.0, norm_bound=0.5, noise_scale=2.0, delta=0.1)
     features = np.array([[3.0, 0.0, 4.0], [0.0, 1.0, 0.0]])
     scores = policy.scores(features)
     assert scores.mean.tolist() == [0.0, 0.0]
@@ -83,7 +83,7 @@ def test_the_first_of_equal_actions_is_chosen():
         (lambda: ib.LinUCB(2.5), "dim"),
         (lambda: ib.LinUCB(2, ridge=0.0), "ridge"),
         (lambda: ib.LinUCB(2, ridge=np.nan), "ridge"),
-        (lambda: ib.LinUCB(2, confidence=0.0), "confidence"),
+        (lambda: ib.LinUCB(2, delta=0.0), "delta"),
         (lambda: ib.LinUCB(2, noise_scale=-1.0), "noise_scale"),
         (lambda: ib.LinUCB(2, norm_bound=np.inf), "norm_bound"),
         (lambda: ib.LinUCB(2, exploration=-0.1), "exploration"),

@@ -1,4 +1,4 @@
-"""What a past works out when it is asked: bounds, noise, confidence, windows; and what it refuses to
+"""What a past works out when it is asked: bounds, noise, delta, windows; and what it refuses to
 invent.
 """
 
@@ -35,7 +35,7 @@ def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean
     assert past.noise_scale == pytest.approx(
         2.0, rel=0.05
     )  # standard error 0.011 of 2, relative
-    assert (past.confidence, past.suggested_window, past.actions) == (0.01, 800, 3)
+    assert (past.delta, past.suggested_window, past.actions) == (0.01, 800, 3)
     assert past.moments.windows == 5
 
 
@@ -56,17 +56,17 @@ def test_rounds_of_different_sizes_have_no_number_of_actions():
 def test_what_the_caller_knows_comes_first():
     moments = feedback().moments(4)
     past = ib.Past(
-        moments=moments, noise_scale=3.0, feature_bound=9.0, confidence=0.2, horizon=50
+        moments=moments, noise_scale=3.0, feature_bound=9.0, delta=0.2, horizon=50
     )
     assert past.settings() == {
         "noise_scale": 3.0,
         "feature_bound": 9.0,
-        "confidence": 0.2,
+        "delta": 0.2,
     }
     plain = ib.Past(moments=moments)
-    assert (plain.feature_bound, plain.confidence) == (1.0, 0.01)
-    assert ib.Past(moments=moments, horizon=1).confidence == 0.5
-    assert ib.Past(moments=moments, horizon=400).confidence == 1 / 400
+    assert (plain.feature_bound, plain.delta) == (1.0, 0.01)
+    assert ib.Past(moments=moments, horizon=1).delta == 0.5
+    assert ib.Past(moments=moments, horizon=400).delta == 1 / 400
 
 
 def test_other_windows_come_from_the_rows_and_everything_else_stays():

@@ -28,7 +28,7 @@ def test_lemma_1_with_the_trace_bound_is_never_smaller_than_with_the_determinant
 
 def test_radii_are_the_published_formulas():
     given = bounds.Assumptions(
-        confidence=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0
+        delta=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0
     )
     assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(
         2 * sqrt(2 * log(10) + 3) + 0.5 * 4
@@ -146,7 +146,7 @@ def test_where_noise_and_ridge_are_small_the_regret_exceeds_the_printed_bound_of
         "norm_bound": 1.0,
         "feature_bound": 1.0,
     }
-    policy = ib.LinUCB(dim, confidence=1.0 / horizon, **scales)
+    policy = ib.LinUCB(dim, delta=1.0 / horizon, **scales)
     actions = np.vstack([np.eye(dim), -np.eye(dim)])
     means = actions @ np.full(dim, -1.0 / sqrt(dim))
     rng = np.random.default_rng(0)
@@ -177,7 +177,7 @@ def test_with_few_rounds_the_regret_exceeds_the_printed_bound_of_theorem_3_only(
         radius="theorem",
         logged_rounds=logs.logged_rounds,
         min_eigenvalue=logs.min_eigenvalue,
-        confidence=1.0 / 22.0,
+        delta=1.0 / 22.0,
         **scales,
     )
     actions = np.array([[1.0, 0.0], [-1.0, 0.0]])
@@ -193,7 +193,7 @@ def test_with_few_rounds_the_regret_exceeds_the_printed_bound_of_theorem_3_only(
 
 
 def test_the_bound_of_theorem_3_falls_to_that_of_theorem_1_as_logs_grow():
-    common = {"confidence": 0.01, "feature_bound": 2.0}
+    common = {"delta": 0.01, "feature_bound": 2.0}
     least = bounds.theorem1_regret_bound(300, 3, **common)
     third = [
         bounds.theorem3_regret_bound(

@@ -173,10 +173,10 @@ def test_labelled_arms_whose_rewards_are_exact_are_a_note_of_the_model(tmp_path)
         assert is_whole(model.policy)
 
 
-def test_a_confidence_whose_inverse_is_infinite_is_refused():
-    with pytest.raises(ib.InputError, match="confidence must be at least 1e-300"):
-        ib.LinUCB(2, confidence=5e-324)
-    assert np.isfinite(ib.LinUCB(2, confidence=1e-299).scores(np.eye(2)).width).all()
+def test_a_delta_whose_inverse_is_infinite_is_refused():
+    with pytest.raises(ib.InputError, match="delta must be at least 1e-300"):
+        ib.LinUCB(2, delta=5e-324)
+    assert np.isfinite(ib.LinUCB(2, delta=1e-299).scores(np.eye(2)).width).all()
 
 
 @pytest.mark.parametrize(

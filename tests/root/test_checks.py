@@ -62,7 +62,7 @@ def test_masks_are_found_in_lists_of_rows_and_of_rounds():
 SETTINGS = {
     "dim": lambda value: ib.LinUCB(value),
     "ridge": lambda value: ib.LinUCB(2, ridge=value),
-    "confidence": lambda value: ib.LinUCB(2, confidence=value),
+    "delta": lambda value: ib.LinUCB(2, delta=value),
     "exploration": lambda value: ib.LinUCB(2, exploration=value),
     "window": lambda value: ib.SWLinUCB(2, window=value),
     "every": lambda value: ib.RestartLinUCB(2, every=value),

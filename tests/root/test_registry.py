@@ -200,7 +200,7 @@ def test_a_new_policy_is_known_to_grids_and_models(module, tmp_path):
     assert result.regret["linucb-decaying"].shape[0] == 2
     with pytest.raises(
         ib.InputError,
-        match="'linucb-decaying' has no option 'last'; it has confidence, exploration",
+        match="'linucb-decaying' has no option 'last'; it has delta, exploration",
     ):
         grid_of({"policies": {"linucb-decaying": {"last": 0.3}}})
     model = ib.fit_logs(log_file(tmp_path), policy="linucb-decaying")

@@ -94,7 +94,7 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ({"policies": {"LinUBC": {}}}, "policy must be one of"),
         (
             {"policies": {"LinUCB": {"explore": 1}}},
-            "'linucb' has no option 'explore'; it has confidence",
+            "'linucb' has no option 'explore'; it has delta",
         ),
         (
             {"policies": {"own": {"kind": "no_such_module:make"}}},

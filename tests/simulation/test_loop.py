@@ -45,7 +45,7 @@ def worst(past):
 
 
 def linucb(past):
-    return ib.LinUCB(past.dim, confidence=1 / past.horizon)
+    return ib.LinUCB(past.dim, delta=1 / past.horizon)
 
 
 def episode_of(seed, repetition, horizon):

@@ -152,7 +152,7 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
     made = {name: make(episode.past) for name, make in study.SEVENTH.policies.items()}
     for name, policy in made.items():
         if "AutoISD" not in name:
-            assert policy.confidence == 1 / 50
+            assert policy.delta == 1 / 50
             assert (policy.ridge, policy.noise_scale, policy.norm_bound) == (
                 0.1,
                 1.0,

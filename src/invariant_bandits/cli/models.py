@@ -274,7 +274,7 @@ def fit(
     exploration: float | None = None,
     caution: str = "0",
     horizon: int | None = None,
-    confidence: float = 0.01,
+    delta: float = 0.01,
     report: Path | None = None,
     value: bool = True,
     weight_missing: list[str] | None = None,
@@ -306,7 +306,7 @@ def fit(
     how: dict[str, Any] = {
         "policy": policy,
         "exploration": exploration,
-        "confidence": confidence,
+        "delta": delta,
     }
     with common.reading() as progress:
         from invariant_bandits.logs.features import SharedSlopesWarning
@@ -324,7 +324,7 @@ def fit(
 
             asked = {
                 "exploration": exploration,
-                "confidence": confidence,
+                "delta": delta,
                 "features": options["features"],
                 "weight_missing": split_words(weight_missing),
             }

@@ -658,7 +658,7 @@ def expected_value(
     source: Any,
     *,
     exploration: float | None = None,
-    confidence: float = 0.01,
+    delta: float = 0.01,
     features: FeatureOptions | None = None,
     weight_missing: Sequence[str] = (),
     latest: int = 20_000,
@@ -677,7 +677,7 @@ def expected_value(
         Its log.
     exploration : float, optional
         As `fit_logs` was given it.
-    confidence : float
+    delta : float
         As `fit_logs` was given it.
     features : FeatureOptions, optional
         As `fit_logs` was given them.
@@ -702,7 +702,7 @@ def expected_value(
         return {"known": False, "reason": TEXTS["without_propensities"]}
     entry = find_policy(model.policy_name)
     start = PolicyStart(
-        model.policy_name, exploration, confidence, caution=caution_of(model)
+        model.policy_name, exploration, delta, caution=caution_of(model)
     )
     chosen: dict[str, Any] = {entry.name: start.contender()}
     chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}

@@ -167,7 +167,7 @@ def fit_logs(
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
-    confidence: float = 0.01,
+    delta: float = 0.01,
     exploration: float | None = None,
     caution: float | None = 0.0,
     horizon: int | None = None,
@@ -189,7 +189,7 @@ def fit_logs(
     policy : str
         Name of a registered policy. The policy starts with what it can learn from the logged rounds, unless
         its name ends in "-cold".
-    confidence : float
+    delta : float
         Probability η with which the confidence bounds of the policy may fail.
     exploration : float, optional
         Factor on the confidence widths of policies such as LinUCB, by default the policy's own factor. The
@@ -225,7 +225,7 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(policy, exploration, confidence, horizon, caution)
+    start = PolicyStart(policy, exploration, delta, horizon, caution)
     start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(schema, features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
@@ -463,7 +463,7 @@ class PolicyStart(NamedTuple):
         As the caller asked for it.
     exploration : float or None
         Factor on the widths; the policy's own default if not given.
-    confidence : float
+    delta : float
         Probability η with which the confidence bounds of the policy may fail.
     horizon : int or None
         How many rounds will be served.
@@ -473,20 +473,20 @@ class PolicyStart(NamedTuple):
 
     name: str
     exploration: float | None
-    confidence: float
+    delta: float
     horizon: int | None = None
     caution: float | None = 0.0
 
     def contender(self) -> Contender:
         """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
         entry = find_policy(self.name)
-        confidence = probability("confidence", self.confidence)
+        delta = probability("delta", self.delta)
         forgets = any(
             map(entry.takes, ("window", "discount", "every"))
         )  # needs rounds, not moments
         options = {
             "exploration": self.exploration,
-            "confidence": confidence,
+            "delta": delta,
             "warm": not forgets or None,
         }
         if self.exploration is not None:
@@ -570,7 +570,7 @@ def model_of(
         noise, past = fit.noise_scale_, {"decomposition": fit}
     past |= {
         "noise_scale": max(noise, 1e-12),
-        "confidence": start.confidence,
+        "delta": start.delta,
         "horizon": start.horizon,
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)

@@ -433,9 +433,9 @@ def _start_of(
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
-    confidence = float(settings.get("confidence", 0.01))
+    delta = float(settings.get("delta", 0.01))
     return PolicyStart(
-        model.policy_name, exploration, confidence, horizon, caution_of(model)
+        model.policy_name, exploration, delta, horizon, caution_of(model)
     )
 
 

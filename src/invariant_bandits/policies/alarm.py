@@ -364,7 +364,7 @@ def likeliest_drift(
     return best
 
 
-def noticeable_falls(prior: DriftPrior, confidence: float) -> Array:
+def noticeable_falls(prior: DriftPrior, delta: float) -> Array:
     """How far the level of each labelled arm (A,) must fall for the alarm to notice it, in five runs of six.
 
     Within NOTICED_ROUNDS rounds, if arms are played as often as in the logs. Infinite where the logs cannot
@@ -390,7 +390,7 @@ def noticeable_falls(prior: DriftPrior, confidence: float) -> Array:
     of_contexts = population.context_square[: layout.own, : layout.own]
     least = ENOUGH_CLICKS * prior.noise_variance
     least = least if prior.link == "logit" else LEAST_PLAYS
-    log_odds = np.log(max(int(tested.sum()), 1) / (confidence * DIRECTION_BREAK))
+    log_odds = np.log(max(int(tested.sum()), 1) / (delta * DIRECTION_BREAK))
     for arm in range(layout.arms):
         own = layout.arm(arm)
         level = int(np.arange(layout.dim)[own][0])

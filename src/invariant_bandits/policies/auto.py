@@ -285,7 +285,7 @@ class AutoISD(ReasoningPolicy):
         default, `caution=0`, there are no such tests while AutoISD trusts the logs: where contexts vary, all
         actions get played without tests. With `caution=None` there may be any number of tests, which suits a
         few fixed actions whose rewards may change; where options are text, `none` means the same.
-    confidence : float
+    delta : float
         Probability η of a false alarm over all rounds together, if no stable coefficient moves further than
         the logs allow. Drifting coefficients may move as far as they like.
     share : float
@@ -324,7 +324,7 @@ class AutoISD(ReasoningPolicy):
     rounds: int
     keeps_baseline = True
     shown = ("dim", "members")
-    options = ("intercept", "caution", "confidence", "share", "noise", "horizon")
+    options = ("intercept", "caution", "delta", "share", "noise", "horizon")
 
     def __init__(
         self,
@@ -332,7 +332,7 @@ class AutoISD(ReasoningPolicy):
         *,
         intercept: bool = True,
         caution: float | None = 0.0,
-        confidence: float = 0.01,
+        delta: float = 0.01,
         share: float = DEFAULT_SHARE,
         noise: str = "learned",
         horizon: int | None = None,
@@ -347,7 +347,7 @@ class AutoISD(ReasoningPolicy):
         self.dim = len(prior.mean)
         self.intercept = truth_value("intercept", intercept)
         self.caution = checked_caution(caution)
-        self.confidence = probability("confidence", confidence)
+        self.delta = probability("delta", delta)
         self.share = base.not_negative("share", share, 1.0)
         self.noise = one_of("noise", noise, NOISE)
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
@@ -649,11 +649,11 @@ class AutoISD(ReasoningPolicy):
         """Whether there was ever significant evidence that coefficients that were stable in the logs have
         moved further than the logs allow.
 
-        The significance level of the alarm over all rounds together is the parameter `confidence`. A drifting
+        The significance level of the alarm over all rounds together is the parameter `delta`. A drifting
         coefficient that moves further than in the logs raises no alarm: `explain` reports it.
         """
         return self.alarm_supported and self._peak_evidence >= float(
-            np.log(1.0 / self.confidence)
+            np.log(1.0 / self.delta)
         )
 
     @property
@@ -693,7 +693,7 @@ class AutoISD(ReasoningPolicy):
                 hypotheses=self.mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
                 alarm=self.alarm,
-                alarm_level=self.confidence,
+                alarm_level=self.delta,
                 shifts=mean[: self.dim] - self.prior.mean,
                 errors=np.sqrt(np.maximum(np.diagonal(covariance), 0.0)[: self.dim]),
                 names=[", ".join(names[i] for i in places) for places in main],
@@ -724,11 +724,11 @@ class AutoISD(ReasoningPolicy):
         drifting = alarm.drifting_evidence(online, prior)
         if self.alarm and stable.direction >= 0:
             result["stable_moved"] = name(stable.direction)
-        if drifting.log_ratio >= np.log(1.0 / self.confidence):
+        if drifting.log_ratio >= np.log(1.0 / self.delta):
             result["drifting_moved"] = name(drifting.direction)
         if prior.population is not None:
             levels = prior.layout.by_arm(prior.mean)[:, 0]
-            least = levels - alarm.noticeable_falls(prior, self.confidence)
+            least = levels - alarm.noticeable_falls(prior, self.delta)
             least = np.where(np.isfinite(least), least, np.nan)
             shown = chance(least) if self.link == "logit" else least
             places = np.arange(prior.layout.arms) * prior.layout.own

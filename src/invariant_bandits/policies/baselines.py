@@ -36,7 +36,7 @@ class Greedy(LinearPolicy):
         Number of features p.
     ridge : float
         Regulariser λ of the ridge regression.
-    confidence : float
+    delta : float
         Allowed probability η that a confidence bound fails, for the reported widths.
     noise_scale : float
         Standard deviation σ of the noise in a reward, for the reported widths.
@@ -267,7 +267,7 @@ class DisjointLinUCB(BasePolicy):
 
     Every round must offer the same K actions in the same order. The confidence width of an action
     with features φ is α√(φᵀA⁻¹φ), where A is the regularised Gram matrix of that action. The factor α of the
-    confidence width is 1 + √(log(2/η)/2), where η is the parameter `confidence`.
+    confidence width is 1 + √(log(2/η)/2), where η is the parameter `delta`.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class DisjointLinUCB(BasePolicy):
         Number K of actions, which every round offers in the same order.
     ridge : float
         Regulariser λ of each ridge regression, which is 1 in the publication.
-    confidence : float
+    delta : float
         Allowed probability η that a confidence bound fails.
     exploration : float
         Factor on the confidence widths.
@@ -289,7 +289,7 @@ class DisjointLinUCB(BasePolicy):
     2
     """
 
-    options = ("dim", "arms", "ridge", "confidence", "exploration")
+    options = ("dim", "arms", "ridge", "delta", "exploration")
     shown = ("dim", "arms")
     exempt_laws: ClassVar[dict[str, str]] = {
         "permuting actions permutes the choice": "a model per position: positions have a meaning"
@@ -301,16 +301,16 @@ class DisjointLinUCB(BasePolicy):
         arms: int,
         *,
         ridge: float = 1.0,
-        confidence: float = 0.01,
+        delta: float = 0.01,
         exploration: float = 1.0,
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.arms = whole_number("arms", arms, 1)
         self.ridge = base.positive("ridge", ridge)
-        self.confidence = probability("confidence", confidence)
+        self.delta = probability("delta", delta)
         self.exploration = base.not_negative("exploration", exploration)
         self.rounds = 0
-        self._radius = bounds.disjoint_radius(self.confidence)
+        self._radius = bounds.disjoint_radius(self.delta)
         self._identity = np.zeros((self.dim, 0))
         self._factors = np.zeros((self.arms, self.dim, self.dim + 1))
         self._factors[:, range(self.dim), range(self.dim)] = np.sqrt(self.ridge)
@@ -319,9 +319,7 @@ class DisjointLinUCB(BasePolicy):
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
         """Return a DisjointLinUCB policy, by default for `past.actions` actions per round."""
         arms = past.actions if arms is None else arms
-        return cls(
-            past.dim, cast(int, arms), **{"confidence": past.confidence, **options}
-        )
+        return cls(past.dim, cast(int, arms), **{"delta": past.delta, **options})
 
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards and confidence widths of all K actions with features (K, p)."""

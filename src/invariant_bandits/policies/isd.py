@@ -138,7 +138,7 @@ class InvariantPart:
             return self._theorem_radii(memory.rounds, assumed)
         estimated_dim = 0 if self.precision is None else self.invariant_dim
         invariant = bounds.self_normalised_invariant_radius(
-            estimated_dim, assumed.confidence
+            estimated_dim, assumed.delta
         )
         if self.stable:
             invariant = self._prior_radius(invariant, assumed)
@@ -173,11 +173,11 @@ class InvariantPart:
         )
         return residual, gram / assumed.noise_scale
 
-    def thompson_scale(self, rounds: int, confidence: float) -> float:
+    def thompson_scale(self, rounds: int, delta: float) -> float:
         """Scale of the draws of the component, in standard deviations; 0 for an exact one."""
         if self.precision is None:
             return 0.0
-        return bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
+        return bounds.thompson_scale(rounds, self.invariant_dim, delta, 1.0)
 
 
 @dataclass(eq=False)
@@ -348,7 +348,7 @@ class ISDPolicy(LinearPolicy):
         one_of("split", split, SPLITS)
         settings = {
             "feature_bound": past.feature_bound,
-            "confidence": past.confidence,
+            "delta": past.delta,
             **options,
         }
         settings.setdefault("noise_scale", past.known_noise_scale)
@@ -597,7 +597,7 @@ class ISDLinUCB(ISDPolicy):
         second takes the stable coefficients as exact.
 
         "joint" learns all coefficients online. The stable ones start at their estimate with the precision
-        that the logs give them. With probability 1 − 2·`confidence` its widths hold in all rounds, for any
+        that the logs give them. With probability 1 − 2·`delta` its widths hold in all rounds, for any
         number of logged and online rounds, if the windows of the logs have constant coefficients. It needs
         the memory Forever or Restart, and no `recompute_every`.
 

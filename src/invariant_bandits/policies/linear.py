@@ -49,7 +49,7 @@ class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
 
     ridge: float
-    confidence: float
+    delta: float
     noise_scale: float
     norm_bound: float
     feature_bound: float
@@ -78,7 +78,7 @@ class LinearPolicy(BasePolicy):
         Number of features p.
     ridge : float
         Regulariser λ of the ridge regression.
-    confidence : float
+    delta : float
         Allowed probability η that a confidence bound fails.
     noise_scale : float
         Standard deviation σ of the noise in a reward, in units of the reward.
@@ -107,7 +107,7 @@ class LinearPolicy(BasePolicy):
         dim: int,
         *,
         ridge: float = 0.1,
-        confidence: float = 0.01,
+        delta: float = 0.01,
         noise_scale: float = 1.0,
         norm_bound: float = 1.0,
         feature_bound: float = 1.0,
@@ -118,7 +118,7 @@ class LinearPolicy(BasePolicy):
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.ridge = base.positive("ridge", ridge)
-        self.confidence = probability("confidence", confidence)
+        self.delta = probability("delta", delta)
         self.noise_scale = base.positive("noise_scale", noise_scale)
         self.norm_bound = base.not_negative("norm_bound", norm_bound)
         self.feature_bound = base.positive("feature_bound", feature_bound)
@@ -145,7 +145,7 @@ class LinearPolicy(BasePolicy):
             self.dim if part is None else part.learned_dim, self.ridge
         )
         self._assumed = bounds.Assumptions(
-            self.confidence,
+            self.delta,
             self.noise_scale,
             self.ridge,
             self.norm_bound,
@@ -156,7 +156,7 @@ class LinearPolicy(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
-        """Return a new policy with the noise scale, feature bound and confidence of a Past object.
+        """Return a new policy with the noise scale, feature bound and delta of a Past object.
 
         Parameters
         ----------
@@ -405,13 +405,11 @@ class LinearPolicy(BasePolicy):
         assumed = self._assumed
         if self._samples:
             residual = bounds.thompson_scale(
-                memory.rounds, memory.dim, self.confidence, self.noise_scale
+                memory.rounds, memory.dim, self.delta, self.noise_scale
             )
             radii = (
                 residual,
-                0.0
-                if part is None
-                else part.thompson_scale(memory.rounds, self.confidence),
+                0.0 if part is None else part.thompson_scale(memory.rounds, self.delta),
             )
         elif part is None:
             radii = memory.radius(volume, assumed), 0.0
@@ -521,7 +519,7 @@ class LinTS(LinearPolicy):
     memory : Memory
         Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     **common :
-        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        The parameters ridge, delta, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib

@@ -19,7 +19,7 @@ from invariant_bandits.moments.batches import place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 DEFAULT_WINDOWS = 8
-DEFAULT_CONFIDENCE = 0.01
+DEFAULT_DELTA = 0.01
 WHOLE_HORIZON = "horizon"
 """The length of a memory that is to forget nothing on purpose, as in Figure 6 of the paper."""
 
@@ -54,7 +54,7 @@ class Past:
         Standard deviation of the noise in a reward, if it is known.
     feature_bound : float, optional
         Largest norm of a feature vector, if it is known.
-    confidence : float, optional
+    delta : float, optional
         Allowed probability that a confidence bound fails.
     suggested_window : int, optional
         Default number of rounds that a forgetting policy, such as SWLinUCB, remembers.
@@ -68,7 +68,7 @@ class Past:
     >>> features = rng.normal(size=(800, 3))
     >>> moments = ib.WindowedMoments.from_arrays(features, features @ [1.0, 0.0, -1.0] + rng.normal(size=800))
     >>> past = ib.Past(moments=moments, horizon=100)
-    >>> past.dim, past.confidence, round(past.noise_scale, 1)
+    >>> past.dim, past.delta, round(past.noise_scale, 1)
     (3, 0.01, 1.0)
     >>> ib.LinUCB.from_past(past, warm=True)
     LinUCB(dim=3, memory=Forever(), rounds=800)
@@ -85,7 +85,7 @@ class Past:
         baseline: float = 0.0,
         noise_scale: float | None = None,
         feature_bound: float | None = None,
-        confidence: float | None = None,
+        delta: float | None = None,
         suggested_window: int | None = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
         arm_statistics: Any = None,
@@ -103,7 +103,7 @@ class Past:
             "decomposition": decomposition,
             "noise_scale": noise_scale,
         }
-        known |= {"feature_bound": feature_bound, "confidence": confidence}
+        known |= {"feature_bound": feature_bound, "delta": delta}
         vars(self).update(
             {name: value for name, value in known.items() if value is not None}
         )
@@ -278,14 +278,12 @@ class Past:
         )
 
     @cached_property
-    def confidence(self) -> float:
+    def delta(self) -> float:
         """Allowed probability that a confidence bound fails.
 
         By default this probability is 1/horizon, or 0.01 if the horizon is not known.
         """
-        return (
-            DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
-        )
+        return DEFAULT_DELTA if self.horizon is None else 1.0 / max(self.horizon, 2)
 
     @cached_property
     def noise_scale(self) -> float:
@@ -306,10 +304,10 @@ class Past:
         return 1.0
 
     def settings(self) -> dict[str, float]:
-        """What every published linear policy is given: noise_scale, feature_bound and confidence."""
+        """What every published linear policy is given: noise_scale, feature_bound and delta."""
         return {
             name: getattr(self, name)
-            for name in ("noise_scale", "feature_bound", "confidence")
+            for name in ("noise_scale", "feature_bound", "delta")
         }
 
 

@@ -1,6 +1,6 @@
 """Radii of confidence sets and bounds on the regret, one function per statement of the literature.
 
-Symbols as in the paper: confidence η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖,
+Symbols as in the paper: delta η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖,
 feature_bound L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error
 ΔΠ = ‖Π̂ − Π‖. The appendix of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself;
 here every function returns the bound on the norm, the radius.
@@ -30,7 +30,7 @@ CORRECTED, PAPER = CONSTANTS = "corrected", "paper"
 class Assumptions(NamedTuple):
     """What the statements assume of rewards and features; symbols as above."""
 
-    confidence: float
+    delta: float
     noise_scale: float = 1.0
     ridge: float = 0.1
     norm_bound: float = 1.0
@@ -52,7 +52,7 @@ class Logs(NamedTuple):
 
 def lemma1_radius(
     log_volume: float,
-    confidence: float,
+    delta: float,
     noise_scale: float,
     ridge: float,
     norm_bound: float,
@@ -60,15 +60,12 @@ def lemma1_radius(
     """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
     Theorem 2).
 
-    With probability 1 − confidence, the radius bounds the error of the coefficients in all rounds at once,
+    With probability 1 − delta, the radius bounds the error of the coefficients in all rounds at once,
     in the norm of the regularised Gram matrix A::
 
         σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
     """
-    return (
-        noise_scale * sqrt(-2.0 * log(confidence) + log_volume)
-        + sqrt(ridge) * norm_bound
-    )
+    return noise_scale * sqrt(-2.0 * log(delta) + log_volume) + sqrt(ridge) * norm_bound
 
 
 def lemma1_trace_bound(
@@ -84,7 +81,7 @@ def sliding_window_radius(dim: int, window: int, assumed: Assumptions) -> float:
     """Cheung, Simchi-Levi & Zhu (2019), Theorem 2: σ√(d·log((1 + wL²/λ)/η)) + √λ·M."""
     inside = dim * (
         log(1.0 + window * assumed.feature_bound**2 / assumed.ridge)
-        - log(assumed.confidence)
+        - log(assumed.delta)
     )
     return assumed.noise_scale * sqrt(inside) + sqrt(assumed.ridge) * assumed.norm_bound
 
@@ -100,18 +97,16 @@ def discounted_radius(
     return theorem1_residual_radius(weight, dim, assumed)
 
 
-def thompson_scale(
-    rounds: int, dim: int, confidence: float, noise_scale: float
-) -> float:
+def thompson_scale(rounds: int, dim: int, delta: float, noise_scale: float) -> float:
     """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from
     1.
     """
-    return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(confidence)))
+    return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(delta)))
 
 
-def disjoint_radius(confidence: float) -> float:
+def disjoint_radius(delta: float) -> float:
     """Li et al. (2010), Section 3.1: α = 1 + √(log(2/η)/2), for one action's own regression."""
-    return 1.0 + sqrt(0.5 * (log(2.0) - log(confidence)))
+    return 1.0 + sqrt(0.5 * (log(2.0) - log(delta)))
 
 
 # -- radii of ISD-linUCB
@@ -145,7 +140,7 @@ def theorem2_invariant_radius(
     """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
     Theorem 2).
 
-    With probability 1 − 2·confidence, the radius with the corrected constants bounds the error of the
+    With probability 1 − 2·delta, the radius with the corrected constants bounds the error of the
     regression over all logged rounds (equation 6) in the norm of the logs' Gram matrix::
 
         σ√(4 log(1/η) + 2p_inv·log(1 + L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
@@ -169,15 +164,13 @@ def theorem2_invariant_radius(
             f"feature_bound must be at least {least:g}, got {assumed.feature_bound:g}"
         )
     if constants == PAPER:
-        squared = -2.0 * log(assumed.confidence) + invariant_dim * log(ratio)
+        squared = -2.0 * log(assumed.delta) + invariant_dim * log(ratio)
     else:
         # Lemma 1 with the regulariser λ0·T0·I; it at most doubles the Gram matrix, which costs the factor 2.
-        squared = 2.0 * (
-            -2.0 * log(assumed.confidence) + invariant_dim * log(1.0 + ratio)
-        )
+        squared = 2.0 * (-2.0 * log(assumed.delta) + invariant_dim * log(1.0 + ratio))
     noise = assumed.noise_scale * sqrt(squared)
     crossing = sqrt(
-        2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence))
+        2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.delta))
     )
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
@@ -188,7 +181,7 @@ def lemma2_invariant_radius(
     """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
     paper's Lemma 2).
 
-    With probability 1 − 4·confidence, the radius with the corrected constants bounds the distance of the
+    With probability 1 − 4·delta, the radius with the corrected constants bounds the distance of the
     estimate from Π̂β, the part of the stable coefficients along the estimated directions::
 
         Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M
@@ -250,7 +243,7 @@ def tilted_prior_error(trace: float, subspace_error: float, norm_bound: float) -
 
 
 @cache
-def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> float:
+def self_normalised_invariant_radius(invariant_dim: int, delta: float) -> float:
     """Bound on ‖β̂ − β‖ in the norm of the inverse covariance of β̂, the logs being a fixed design.
 
     Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 +
@@ -259,7 +252,7 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
     """
     if invariant_dim == 0:
         return 0.0
-    goal = -2.0 * log(confidence) / invariant_dim
+    goal = -2.0 * log(delta) / invariant_dim
     x = goal + sqrt(2.0 * goal)
     for _ in range(50):
         step = (x - log(1.0 + x) - goal) * (1.0 + x) / x
@@ -296,21 +289,21 @@ def theorem1_regret_bound(
     horizon: int,
     residual_dim: int,
     *,
-    confidence: float | None = None,
+    delta: float | None = None,
     constants: str = CORRECTED,
     **scales: Any,
 ) -> float:
     """Return a bound on the regret of ISD-linUCB if the stable part is known (the paper's Theorem 1).
 
     With the corrected constants the regret of T rounds is at most the bound with probability 1 −
-    `confidence`, by default 1 − 1/T. With p_res = p it is a bound for LinUCB::
+    `delta`, by default 1 − 1/T. With p_res = p it is a bound for LinUCB::
 
         2 max(LM, ρ)·√(2T·p_res·log(1 + TL²/(λ·p_res)))       ρ = Theorem 1's radius after T rounds
 
     With constants="paper" the bound is as printed, and does not hold: 2 max(LM, 1)·ρ instead of 2 max(LM, ρ),
     and T instead of 2T.
     """
-    assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
+    assumed = Assumptions(1.0 / horizon if delta is None else delta, **scales)
     radius = theorem1_residual_radius(horizon, residual_dim, assumed)
     return _regret_of_exploration(horizon, residual_dim, radius, assumed, constants)
 
@@ -320,7 +313,7 @@ def theorem3_regret_bound(
     residual_dim: int,
     logs: Logs,
     *,
-    confidence: float | None = None,
+    delta: float | None = None,
     constants: str = CORRECTED,
     **scales: Any,
 ) -> float:
@@ -328,16 +321,14 @@ def theorem3_regret_bound(
     estimated from logs (the paper's Theorem 3).
 
     The policy plays with the radii of Lemmas 2 and 3 (radius="theorem"). With the corrected constants its
-    regret is at most the bound with probability 1 − 11·`confidence`, by default 1 − 1/T::
+    regret is at most the bound with probability 1 − 11·`delta`, by default 1 − 1/T::
 
         T·(2Lρ_inv/√(λ0·T0) + 2LM·ΔΠ) + 2 max(LM, ρ_res)·√(2T·p_res·log(1 + TL²/(λ·p_res)))
 
     With constants="paper" the bound is as printed, and does not hold: Theorem 2's radius is too small, LM·ΔΠ
     is counted once instead of twice, and the last term is that of the paper's Theorem 1.
     """
-    assumed = Assumptions(
-        1.0 / (11.0 * horizon) if confidence is None else confidence, **scales
-    )
+    assumed = Assumptions(1.0 / (11.0 * horizon) if delta is None else delta, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
     invariant = lemma2_invariant_radius(logs, assumed, constants=constants)
     error = component_error(invariant, logs, M)

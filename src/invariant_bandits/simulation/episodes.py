@@ -255,7 +255,7 @@ class KnownEpisode:
             actions=int(self.offered.shape[1]),
             noise_scale=1.0,
             feature_bound=1.0,
-            confidence=1.0 / self.horizon if self.horizon > 1 else None,
+            delta=1.0 / self.horizon if self.horizon > 1 else None,
         )
 
     @property

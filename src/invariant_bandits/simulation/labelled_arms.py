@@ -102,7 +102,7 @@ class ArmEpisode(KnownEpisode):
             windows=int(self.logs.windows.max()) + 1,
             horizon=self.horizon,
             actions=int(self.offered.shape[1]),
-            confidence=0.01,
+            delta=0.01,
             arm_statistics=self.logs.statistics,
         )
 

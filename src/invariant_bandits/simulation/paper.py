@@ -273,9 +273,7 @@ class PaperWorld:
                 forced,
             )
         exploration = 1.0 if self.logging == "linucb" else 0.0
-        logger = LinUCB(
-            self.dim, confidence=1.0 / max(rounds, 2), exploration=exploration
-        )
+        logger = LinUCB(self.dim, delta=1.0 / max(rounds, 2), exploration=exploration)
         preferred = np.empty(rounds, dtype=np.int64)
         for t, (features, outcome) in enumerate(
             zip(offered, rewards.tolist(), strict=True)

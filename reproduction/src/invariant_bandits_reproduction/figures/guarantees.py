@@ -102,7 +102,7 @@ FAILING_SETS = {who.LINUCB: 1, who.ISD_KNOWN: 1, who.ISD_ORACLE: 2, JOINT: 2}
 def coverage_cell(name: str, environment: PaperEpisodes, horizon: int) -> Cell:
     """A world in which true means are compared with mean ± width in every round."""
     bounds = {
-        "confidence": LEVEL,
+        "delta": LEVEL,
         "norm_bound": TRUE_BOUND,
         "noise_scale": environment.world.noise_scale,
     }

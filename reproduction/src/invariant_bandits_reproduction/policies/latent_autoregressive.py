@@ -35,7 +35,7 @@ class LatentARLinUCB(ComposedPolicy):
     decay : float
         Factor, between 0 and 1, by which the weight of old prediction errors shrinks in each round.
     **common :
-        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        The parameters ridge, delta, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.
 
     >>> from invariant_bandits_reproduction.policies import LatentARLinUCB
@@ -57,7 +57,7 @@ class LatentARLinUCB(ComposedPolicy):
 
     @classmethod
     def from_past(cls, past: Past, **options: Any) -> Self:
-        """Return a LatentARLinUCB policy with the noise scale, feature bound and confidence of a Past object.
+        """Return a LatentARLinUCB policy with the noise scale, feature bound and delta of a Past object.
 
         LatentARLinUCB does not learn from the logged rounds.
         """

@@ -35,7 +35,7 @@ class LatentLinUCB(ComposedPolicy):
     subspace_error : float
         Distance ‖Π̂ − Π‖ between the projections on the estimated and the true subspace.
     **common :
-        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        The parameters ridge, delta, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.
 
     >>> from invariant_bandits_reproduction.policies import LatentLinUCB

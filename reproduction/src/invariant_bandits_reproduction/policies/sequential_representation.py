@@ -51,7 +51,7 @@ class SequentialLinUCB(ComposedPolicy):
     rank : int
         Dimension r of the subspace.
     **common :
-        The parameters ridge, confidence, noise_scale, norm_bound, feature_bound and exploration of
+        The parameters ridge, delta, noise_scale, norm_bound, feature_bound and exploration of
         LinearPolicy.
 
     >>> from invariant_bandits_reproduction.policies import SequentialLinUCB

@@ -26,7 +26,7 @@ from invariant_bandits_reproduction.studies.harness import (
     verdict_lines,
 )
 
-CONFIDENCE = 0.01
+DELTA = 0.01
 HIGHEST_LEVEL, LEAST_POWER = 0.02, 0.9
 LEVEL_ROUNDS, POWER_ROUNDS = 2000, 5000
 STRONG = 1.0
@@ -189,9 +189,7 @@ def feature_trial(place: tuple[str, int, int]) -> tuple[bool, bool, bool]:
     name, seed, index = place
     world = FEATURE_CELLS[name].world
     episode = world.draw(FEATURE_ROUNDS, np.random.default_rng((seed, index)))
-    policy = AutoISD.from_history(
-        episode.moments, confidence=CONFIDENCE, horizon=FEATURE_ROUNDS
-    )
+    policy = AutoISD.from_history(episode.moments, delta=DELTA, horizon=FEATURE_ROUNDS)
     rewards = episode.rewards
     for t, offered in enumerate(episode.offered):
         action = policy.select(offered)
@@ -234,9 +232,7 @@ class _Online:
         self.truth, self.drifting = logs.truth.copy(), list(logs.drifting)
         if cell.world.part:
             self.truth[cell.world.stable(self.drifting)] *= 1.0 - cell.world.part
-        self.policy = AutoISD.from_arms(
-            logs.statistics(cell.link), confidence=CONFIDENCE
-        )
+        self.policy = AutoISD.from_arms(logs.statistics(cell.link), delta=DELTA)
         self.step = cell.world.step / np.sqrt(cell.world.logged / cell.world.months)
 
     def launch(self) -> None:

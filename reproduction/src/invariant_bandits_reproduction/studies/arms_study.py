@@ -31,7 +31,7 @@ from invariant_bandits_reproduction.studies.harness import (
     with_lowest_bold,
 )
 
-CONFIDENCE = 0.01
+DELTA = 0.01
 REFIT_EVERY = 500
 NEWTON_STEPS = 6
 SMALLEST = 1e-3
@@ -47,7 +47,7 @@ class Auto:
         """A fresh policy."""
         logs: Any = past.logs
         return AutoISD.from_arms(
-            logs.statistics(self.link), confidence=CONFIDENCE, horizon=past.horizon
+            logs.statistics(self.link), delta=DELTA, horizon=past.horizon
         )
 
 
@@ -72,7 +72,7 @@ class DisjointArms(_ModelPerArm):
         super().__init__(arms, width)
         self.inverse = np.tile(np.eye(width), (arms, 1, 1))
         self.sums = np.zeros((arms, width))
-        self.factor = exploration * (1.0 + np.sqrt(np.log(2.0 / CONFIDENCE) / 2.0))
+        self.factor = exploration * (1.0 + np.sqrt(np.log(2.0 / DELTA) / 2.0))
 
     def warmed(self, contexts: Array, arms: Any, rewards: Array) -> DisjointArms:
         """After all rounds of a log."""

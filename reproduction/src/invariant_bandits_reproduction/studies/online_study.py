@@ -447,7 +447,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "| environment | the paper's generator with p = 10 features, K = 5 actions and T = 500 online"
         " rounds unless the row names others |",
         "| logs | T0 logged rounds in 8 windows (periods), in rows with fewer features in 5 |",
-        "| linear policies | ridge 0.1, noise scale 1, norm and feature bound 1, confidence 1/T |",
+        "| linear policies | ridge 0.1, noise scale 1, norm and feature bound 1, delta 1/T |",
         "| AutoISD | gets the logs and the horizon T |",
         "",
         CHOSEN,

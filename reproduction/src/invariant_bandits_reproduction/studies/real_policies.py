@@ -51,7 +51,7 @@ def past_of(earlier: Feedback, horizon: int) -> Past:
         horizon=horizon,
         noise_scale=1.0,
         feature_bound=1.0,
-        confidence=0.01,
+        delta=0.01,
     )
 
 

@@ -39,7 +39,7 @@ LINUCB_1 = "LinUCB 0.1"
 WARM = "warm"
 WARM_1 = "warm 0.1"
 WARM_D = "warm D 0.99, 0.1"
-CONFIDENCE = 0.01
+DELTA = 0.01
 
 
 class WithBaseline:
@@ -72,7 +72,7 @@ class Linear:
             past.dim + 1,
             exploration=self.exploration,
             memory=self.memory,
-            confidence=CONFIDENCE,
+            delta=DELTA,
         )
         policy = WithBaseline(inner)
         if self.warm and past.logs is not None:
@@ -90,11 +90,11 @@ PLAYERS: Mapping[str, Maker] = {
     WARM: Linear(1.0, warm=True),
     WARM_1: Linear(0.1, warm=True),
     WARM_D: Linear(0.1, warm=True, memory=Discount(0.99)),
-    AUTO: Contender("auto-isd", {"confidence": CONFIDENCE}),
+    AUTO: Contender("auto-isd", {"delta": DELTA}),
 }
 FREE_PLAYERS: Mapping[str, Maker] = {
     **PLAYERS,
-    AUTO_FREE: Contender("auto-isd", {"confidence": CONFIDENCE, "caution": None}),
+    AUTO_FREE: Contender("auto-isd", {"delta": DELTA, "caution": None}),
 }
 """With the caution that is recommended where the same few actions are offered in every round."""
 
@@ -233,7 +233,7 @@ BROKEN = tuple(
     for size in (0.5, 1.0)
 )
 """Worlds in which it is right."""
-ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE})
+ALARMED = Contender("auto-isd", {"delta": DELTA})
 ALARM_ROUNDS = 2000
 
 
@@ -358,7 +358,7 @@ def report(outcome: StudyOutcome) -> str:
         "| environments | `StressEpisodes` (p = 10 features, K = 5 actions, T0 = 4,000 logged and T ="
         " 1,000 online rounds unless stated) and `FixedArms` (T0 = 4,000, T = 2,000), with one property"
         " changed in each |",
-        "| linear policies | a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
+        "| linear policies | a constant feature, ridge 0.1, noise scale 1 and delta 0.01; the number"
         " after their name is their exploration |",
         "| AutoISD | default settings |",
         "| choice of AutoISD's settings | on other seeds, in environments of these kinds and on the first"
