@@ -30,6 +30,7 @@ from invariant_bandits.policies.base import (
     chosen_array,
     offered_array,
 )
+from invariant_bandits.policies.constants import LEARNING
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
     STATE_SPECS,
@@ -51,7 +52,6 @@ from invariant_bandits.storage import (
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
 NO_LIMIT_WORDS = ("none", "null")
-DEFAULT_SHARE = 1e-5
 LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
 TIE = 1e-6
@@ -333,7 +333,7 @@ class AutoISD(ReasoningPolicy):
         intercept: bool = True,
         caution: float | None = 0.0,
         delta: float = 0.01,
-        share: float = DEFAULT_SHARE,
+        share: float = LEARNING.share,
         noise: str = "learned",
         horizon: int | None = None,
         members: Sequence[Member] | Mapping[str, Array] | None = None,
@@ -376,9 +376,6 @@ class AutoISD(ReasoningPolicy):
     def from_history(
         cls,
         moments: WindowedMoments,
-        *,
-        exploration: Any = None,
-        offered: Any = None,
         **options: Any,
     ) -> Self:
         """Estimate stable and drifting coefficients from logs and return an AutoISD policy.
@@ -387,8 +384,6 @@ class AutoISD(ReasoningPolicy):
         ----------
         moments : WindowedMoments
             Means and covariances of the logged features and rewards in each window (period of the log).
-        exploration, offered : None
-            Parameters of earlier versions, which have no effect: any value causes a warning.
         **options :
             Parameters of the AutoISD constructor.
 
@@ -398,11 +393,6 @@ class AutoISD(ReasoningPolicy):
         >>> ib.AutoISD.from_history(episode.moments, caution=0.01, horizon=300)
         AutoISD(dim=10, members=26, rounds=0)
         """
-        if exploration is not None or offered is not None:
-            warnings.warn(
-                "exploration and offered have no effect on AutoISD: see caution",
-                stacklevel=2,
-            )
         fit = InvariantSubspaceDecomposition().fit(moments)
         prior = DriftPrior.from_moments(
             moments, fit.basis_, drifting=fit.drifting_directions

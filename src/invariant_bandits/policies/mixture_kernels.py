@@ -34,26 +34,43 @@ GREEDY, EXPLORATION, TEST = range(3)
 """Why an action is chosen: the largest mean; its standard deviation; to learn of it."""
 IDENTITY, LOGIT = 0, 1
 """Links between coefficients and the expected reward."""
-SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
+# The positions of `Filters.numbers`, the head of the buffer. Counts and flags are stored as floats, because a
+# compiled loop takes one array of one type. FilterMixture fills them in.
+#   sizes       C, p, d, and the rows of log_precision, which are d or 0
+#   REFERENCE   index of the filter that knows online rounds alone
+#   LINK        IDENTITY or LOGIT
+#   SHARE       part of the weights that returns to the prior weights each round
+#   FREEDOM     ν of Student's t; 0 if the noise is known
+#   TRUST       exponent of the likelihoods
+#   NOISE       noise variance that the mixture believes, changed by every round if it is learned
+#   CAUTION     share of the gain that tests may cost, or NO_LIMIT
+#   DEVIATIONS  standard deviations that a choice adds to the mean
+# and eight constants of `constants.Learning` and `constants.Tests`.
+SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = range(4)
 REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION, DEVIATIONS = range(4, 12)
-"""Places in `Filters.numbers`, which FilterMixture explains."""
-NUMBERS = 12
+NOISE_PRIOR_ROUNDS, PARKED, REST = range(12, 15)
+DOUBT, NEGLECT, PATIENCE, TEST_PRICE, TEST_ROUNDS = range(15, 20)
+NUMBERS = 20
 
 OUTLIER = 10.0
-PARKED, REST = 1e-4, 8
+"""Standard deviations beyond which an error counts as so many: one round moves no filter further."""
 LEVERAGE = 2.0
+"""Weight of the leverage zᵀPz/S in what a round says of the noise: the alarm allows for directions that were
+tried a few times only, whose squared errors are too few to be trusted."""
 FARTHEST = 1e12
-"""An action is refused if it is farther from 0 than a million times what is usual in the logs."""
+"""An action is refused if it is farther from 0 than a million times what is typical in the logs."""
 STEEPEST = 1e10
 """One round lessens the variance along its action by this factor at most, far from where rounding matters."""
 LEAST_NOISE = 1e-150
 """Of the noise variance, however exact the predictions are."""
-NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
+"""Online rounds after which the noise variance becomes an exponential average: the noise may change."""
 MODERATION = 0.393
 """π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
 LEAST_CLICK_VARIANCE = 1e-4
+"""Of π(1 − π): one click at odds of one in ten thousand moves the log-odds by a finite step."""
 ROUNDING = 1e-10
+"""What is added to a unit diagonal, so that a Cholesky factor exists despite rounding."""
 
 
 class Filters(NamedTuple):
@@ -230,7 +247,8 @@ def covariance(buffer: Any) -> Any:
     weights = filters.weights
     mean = filters.mean
     C, d = M.shape
-    result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
+    result = np.zeros((d, d))
+    least = filters.numbers[PARKED] if filters.numbers[FREEDOM] > 0.0 else 0.0
     for c in range(C):
         w = weights[c]
         if w < least:
@@ -309,7 +327,7 @@ def learn(
     Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything
     in the logs is refused; so is a round whose squares would overflow, before anything is changed.
 
-    With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows
+    With learned noise, filters of weight below PARKED learn every REST-th round only, the one that knows
     online rounds alone excepted. In the other rounds they predict what the rest predicts, so that their
     weight stays (Freund et al. 1997).
     """
@@ -337,8 +355,9 @@ def learn(
         link == LOGIT and not 0.0 <= reward <= 1.0
     ):
         return REFUSED
-    counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
-    all_awake = freedom <= 0.0 or int(rounds) % REST == 0
+    parked_below = numbers[PARKED]
+    counted = numbers[NOISE_PRIOR_ROUNDS] + min(rounds, NOISE_MEMORY)
+    all_awake = freedom <= 0.0 or int(rounds) % int(numbers[REST]) == 0
     G, notes = np.empty((C, d)), np.empty((4, C))
     spreads = notes[0]
     errors = notes[1]
@@ -351,7 +370,7 @@ def learn(
     weight = 1.0
     cut = 0.0
     for c in range(C):
-        awake[c] = all_awake or weights[c] >= PARKED or c == reference
+        awake[c] = all_awake or weights[c] >= parked_below or c == reference
         if not awake[c]:
             continue
         g = G[c]
@@ -418,12 +437,12 @@ def learn(
         parked = (
             all_awake
             and freedom > 0.0
-            and weights[c] < PARKED * total
+            and weights[c] < parked_below * total
             and c != reference
         )
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         if awake[c]:
-            elapsed = float(REST) if parked else 1.0  # rounds, for this filter
+            elapsed = numbers[REST] if parked else 1.0  # rounds, for this filter
             _absorb(G[c], gains[c], q[c], elapsed, P[c])
     if link == LOGIT:
         odds, expected = offset, offset
@@ -446,13 +465,12 @@ def learn(
 
 NO_LIMIT = -1.0
 """The caution of a policy whose tests have no limit."""
-DOUBT = 0.02
-"""Least weight of the filter that knows online rounds alone, where tests are weighed."""
-NEGLECT, PATIENCE = 3.0, 3.0
-"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
-TEST_PRICE, TEST_ROUNDS = 3.0, 8.0
 SMALLEST_GAP = 1e-6
-UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
+"""Least gap of two means in units of the noise's standard deviation: it divides."""
+UNLIKELY = 1e-5
+"""Weight below which a filter is left out of the value of a test, for speed."""
+IMPOSSIBLE = 1e-12
+"""Probability of being better below which an action is not tested: it divides."""
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
@@ -555,14 +573,17 @@ def _find_test(
     numbers, K = filters.numbers, len(Z)
     noise = numbers[NOISE]
     caution = numbers[CAUTION]
+    price = numbers[TEST_PRICE]
+    test_rounds = numbers[TEST_ROUNDS]
     known = filters.covariances[int(numbers[REFERENCE])]
+    neglected = numbers[NEGLECT]
     neglect = _neglect(Z, filters, rounds)
     leader = np.argmax(means)
     account = np.inf
     if caution != NO_LIMIT and doubted <= 0.5:
         account = rounds * caution * (means[leader] - means.mean())
         for k in range(K):
-            if neglect[k] >= NEGLECT:
+            if neglect[k] >= neglected:
                 account -= (
                     noise
                     / max(form(Z[k], known), LEAST_NOISE)
@@ -570,19 +591,21 @@ def _find_test(
                 )
     top, chosen = 1.0, -1
     for k in range(K):
-        if k == leader or neglect[k] < NEGLECT or neglect[k] < neglect[leader]:
+        if k == leader or neglect[k] < neglected or neglect[k] < neglect[leader]:
             continue
         gap = max(means[leader] - means[k], SMALLEST_GAP * np.sqrt(noise))
         if gap > account:
             continue
-        better, gain = _advantage(Z[k], Z[leader], filters, min(1.0, DOUBT + doubted))
+        better, gain = _advantage(
+            Z[k], Z[leader], filters, min(1.0, numbers[DOUBT] + doubted)
+        )
         if better < IMPOSSIBLE:
             continue
         reach = gap + gain / better
         ratio = (
             remaining
             * gain
-            / (TEST_PRICE * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * gap)
+            / (price * (1.0 + test_rounds * noise / (reach * reach)) * gap)
         )
         if ratio > top:
             top, chosen = ratio, k
@@ -632,7 +655,7 @@ def decide(X: Any, buffer: Any, rounds: float, remaining: float, means: Any) -> 
         if filters.trusts_logs[c] == 0.0:
             doubted += filters.weights[c]
     may_test = doubted > 0.5 or filters.numbers[CAUTION] != 0.0
-    if may_test and rounds >= PATIENCE * d:
+    if may_test and rounds >= filters.numbers[PATIENCE] * d:
         tested = _find_test(Z, filters, rounds, remaining, doubted, means)
         if tested >= 0:
             return tested, TEST
