@@ -530,9 +530,9 @@ class AutoISD(ReasoningPolicy):
         action: int | None = None,
     ) -> None:
         """Learn the reward of the played action with features (p,)."""
-        self.learn_beside(features, reward, 0.0, 0.0)
+        self.update_with_offset(features, reward, 0.0, 0.0)
 
-    def learn_beside(
+    def update_with_offset(
         self, features: Any, reward: float, offset: float, doubt: float
     ) -> None:
         """Learn a round in which a part `offset` of the expected reward (or log-odds) is known up to a
@@ -551,7 +551,9 @@ class AutoISD(ReasoningPolicy):
                 status: int = kernels.learn(row, reward, buffer, rounds, offset, doubt)
             except WRONG_TYPE:  # another type or layout than the compiled loop takes
                 row = chosen_array(features, self.dim)
-                return self.learn_beside(row, base.reward_number(reward), offset, doubt)
+                return self.update_with_offset(
+                    row, base.reward_number(reward), offset, doubt
+                )
             if status == kernels.REFUSED:
                 self._refuse(features, reward)
             self.rounds += 1

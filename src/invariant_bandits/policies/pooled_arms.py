@@ -150,7 +150,7 @@ class PooledArms(ReasoningPolicy):
             doubt = float(variances[0])
             spread = width * width
             noise = self.shared.mixture.believed_noise
-            self.shared.learn_beside(rows[0], reward, level, doubt)
+            self.shared.update_with_offset(rows[0], reward, level, doubt)
             error, total = reward - mean - level, spread + doubt + noise
             if self.shared.link == "logit":
                 error, total, _, _ = kernels.click_evidence(
