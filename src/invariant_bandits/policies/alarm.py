@@ -22,7 +22,6 @@ from invariant_bandits.decomposition.drift_prior import (
     DriftPrior,
 )
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.constants import FEATURES
 from invariant_bandits.policies.mixture import break_units, marginal_sums
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
@@ -38,11 +37,8 @@ NEW_SCALES = (1.5, 4.0)
 """Factors on all coefficients and their drift that do not count as a break: rewards on a steeper part of
 their range.
 """
-DRIFT_FACTORS = (1.0, 4.0, 16.0)
-"""c of the breaks: drift in units of the logs'."""
-BREAK_SIZES = (*FEATURES.break_sizes, 10.0)
-"""k of the breaks, in units of the typical squared coefficient: those of the filters, and one larger. A filter
-that starts with a smaller one follows a large break; the likelihood of a sum cannot."""
+DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
+"""c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
 LEAST_PLAYS = 10.0
 """Online rounds of a labelled arm, where rewards are no clicks, from which its coefficients count."""

@@ -56,7 +56,7 @@ class Members:
     break_sizes: tuple[float, ...] = (0.05, 0.5, 2.0)
     """Variances that "invariance broken" adds. Grid of factor 4 to 10 from the least break that matters to
     one as large as the coefficients. The largest is used in units of the logs alone, not of hidden signals.
-    The alarm uses them as well."""
+    The alarm adds one that is larger."""
     break_drift: float = 4.0
     """Factor on the logs' drift in "invariance broken": a break is not drift that few windows hide."""
     breaks_at_end: bool = False

@@ -52,8 +52,10 @@ class Member:
 
 
 class Baseline(NamedTuple):
-    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise
-    variance.
+    """One way in which the reward baseline of a member may behave.
+
+    share: its part of the weight of the member; step, doubt: variance of the steps per round, and what the
+    first round adds to the variance, in units of the noise variance.
     """
 
     share: float
@@ -91,10 +93,10 @@ def _broken_baseline(moved: bool) -> tuple[Baseline, ...]:
 
 
 class CoefficientBelief(NamedTuple):
-    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline
-    behaves.
+    """What a member believes of the coefficients, and how its baseline may behave.
 
-    share: its part of the weight of its hypothesis, up to a factor.
+    mean (p,), covariance (p, p), process: variances of the steps (p,); share: its part of the weight of its
+    hypothesis, up to a factor.
     """
 
     mean: Array
@@ -138,8 +140,9 @@ def _has_no_signal(prior: DriftPrior) -> bool:
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
-    """Prior probabilities of HYPOTHESES; the less the trust in what tells them apart, the more "nothing
-    changed".
+    """Return the prior probabilities of HYPOTHESES.
+
+    The less rewards can tell them apart, the more likely is "nothing changed".
     """
     members, least = members_for(prior), constants.TRUST.least
     share = (trust(prior) - least) / (1.0 - least)
@@ -220,9 +223,7 @@ def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
 
 
 def _drifting(prior: DriftPrior, grid: Members) -> Iterator[CoefficientBelief]:
-    """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
-    known.
-    """
+    """Coefficients drawn afresh like those of a window, or drifting on from where the logs ended."""
     core = _core_baselines(prior.baseline_moves)
     other = _other_baseline(prior.baseline_moves)
     for factor, rate in grid.drifts:
@@ -289,9 +290,7 @@ def _useless(prior: DriftPrior, grid: Members) -> Iterator[CoefficientBelief]:
 
 
 def break_units(prior: DriftPrior) -> list[Array]:
-    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides
-    them.
-    """
+    """Return typical squared coefficients (p,), and those of a signal that the noise could hide."""
     signal = prior.signal_variance
     if signal is None or prior.noise_variance <= signal:
         return [prior.unit]
@@ -347,9 +346,9 @@ class FilterMixture:
     Attributes
     ----------
     buffer : array, one-dimensional
-        All of it but `hypothesis_index`, as the compiled loops take it.
+        The filter state as one flat float64 array, in the layout that `mixture_kernels.Filters` documents.
     hypothesis_index : array of int, shape (C,)
-        Places in HYPOTHESES.
+        Which of HYPOTHESES each filter belongs to.
     """
 
     def __init__(
@@ -424,8 +423,9 @@ class FilterMixture:
         return state
 
     def _reference(self, process: Array) -> int:
-        """The filter that knows online rounds alone: the first still one of the last hypothesis that has
-        such.
+        """Return the index of the filter that knows online rounds alone.
+
+        It is the first filter that does not wander, of the last hypothesis that has one.
         """
         still = process.sum(axis=1) == 0.0
         widest = np.where(still, self.hypothesis_index, -1)
@@ -442,14 +442,12 @@ class FilterMixture:
 
     @property
     def reference(self) -> int:
-        """Place of the filter that knows online rounds alone."""
+        """Index of the filter that knows online rounds alone."""
         return int(self.buffer[kernels.REFERENCE])
 
     @property
     def believed_noise(self) -> float:
-        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not
-        learned.
-        """
+        """Variance of the noise that the mixture believes, or that of the logs if it is not learned."""
         return float(self.buffer[kernels.NOISE])
 
     def __len__(self) -> int:
@@ -467,8 +465,9 @@ class FilterMixture:
         return bool(filters.weights[filters.trusts_logs == 0.0].sum() > 0.5)
 
     def left_open(self) -> Array:
-        """Covariance (d, d) of what the logs leave open: of the first filter, or of the mixture once the logs
-        are doubted.
+        """Return the covariance (d, d) of what the logs leave open.
+
+        It is that of the first filter, or that of the mixture once the logs are doubted.
         """
         if self.doubts_logs:
             return self.mean_and_covariance()[1]
@@ -482,8 +481,9 @@ class FilterMixture:
         return bool(patient and (self.doubts_logs or numbers[kernels.CAUTION] != 0.0))
 
     def are_near(self, features: Array) -> bool:
-        """Whether no action of these features (N, K, p) can be too far from anything in the logs: ‖z‖²·tr(Q)
-        is an upper bound of how far.
+        """Whether no action of these features (N, K, p) can be too far from anything in the logs.
+
+        ‖z‖²·tr(Q) is an upper bound of the squared distance zᵀQz.
         """
         size = (
             float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
@@ -501,8 +501,9 @@ class FilterMixture:
         return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
 
     def distances(self, features: Array) -> Array:
-        """How far actions (K, p) are from 0, in units of what is usual in the logs (K,); empty if that is
-        not known.
+        """Return how far actions (K, p) are from 0 in units of a typical action of the logs (K,).
+
+        The result is empty if the features of the logs are not known.
         """
         filters = self.filters
         if not len(filters.log_precision):
@@ -570,8 +571,11 @@ class FilterMixture:
 
 
 def marginal_sums(online: Array, places: Array) -> Array:
-    """What the sums of the alarm, `Filters.online`, say of some coordinates (k,) if nothing is known of the
-    others: these are projected out. Whole matrices (2, k + 1, k + 1).
+    """Return the sums of the alarm for some coordinates (k,), with the others projected out.
+
+    With G the Gram matrix, and a and b the coordinates kept and removed, the regression on b is removed:
+    every sum M becomes L·M·Lᵀ for the rows L = [I, −G_ab·G_bb⁻¹]. The sums are `Filters.online`, whose
+    lower triangles count; the result (2, k + 1, k + 1) is symmetric.
     """
     d = online.shape[1] - 1
     whole = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
@@ -585,8 +589,10 @@ def marginal_sums(online: Array, places: Array) -> Array:
 def _with_coordinates(
     start: Member, mean: Array, lower: Array, new: Array, old: Array
 ) -> tuple[Array, Array]:
-    """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with
-    them.
+    """Return mean and covariance of a filter with new coordinates, as `start` relates them to the old.
+
+    With B = S_no·S_oo⁻¹, the regression of the new on the old coordinates in `start`, the new ones have mean
+    μ_n + B(m − μ_o) and covariance S_nn − B·S_on + B·P·Bᵀ, and covariance B·P with the old ones.
     """
     P = np.tril(lower) + np.tril(lower, -1).T
     known = start.covariance[np.ix_(old, old)]
