@@ -24,7 +24,7 @@ PICTURE = re.compile(
 STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options, shown, takes_memory, expect"
 """How objects are stored: not for callers."""
 NOT_SHOWN = {
-    "AutoISD": "learn_beside, remaining_rounds",
+    "AutoISD": "update_with_offset, remaining_rounds",
     "ArmStatistics": "common_directions, from_features, from_moments",
     "Discount": "array_specs",
     "DriftPrior": "where_logs_ended, drift_bounds, level_unit, common_drift, unlogged, usual_precision, arms,"

@@ -184,7 +184,7 @@ def test_the_shared_part_is_learned_beside_the_level_as_by_more_noise():
     policy = pooled().shared
     P, m = (policy.mixture.arrays()[name].copy() for name in ("covariances", "means"))
     row, v = np.array([1.0, 0.7]), policy.mixture.arrays()["noise"][0]
-    policy.learn_beside(row, 2.0, 0.5, 0.3)
+    policy.update_with_offset(row, 2.0, 0.5, 0.3)
     z = np.append(row, 1.0)
     lower = np.tril(P[0]) + np.tril(P[0], -1).T
     S = z @ lower @ z + v + 0.3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.policies import auto, mixture, mixture_kernels
+from invariant_bandits.policies import constants as stages
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 from invariant_bandits_reproduction.studies import autoisd_pictures, constants_study
 from invariant_bandits_reproduction.studies.constants_study import (
@@ -21,8 +21,8 @@ SMALL = World("5 arms", FixedArms(5, logged=400), 60, None)
 
 def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
     before = {
-        name: getattr(mixture, name)
-        for name in ("HYPOTHESIS_WEIGHTS", "DRIFTS", "FEATURE_SIZES")
+        name: getattr(stages, name)
+        for name in ("FEATURES", "BASELINES", "TRUST", "LEARNING", "TESTS")
     }
     episode = FixedArms(5, logged=400).draw(10, np.random.default_rng(0))
     assert len({constant.name for constant in CONSTANTS}) == len(CONSTANTS)
@@ -30,7 +30,7 @@ def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
         for factor in (HALF, DOUBLE):
             policy = constant.scaled(factor)(episode.past, caution=None)
             assert policy.mixture.filters.weights.sum() == pytest.approx(1.0)
-    assert before == {name: getattr(mixture, name) for name in before}
+    assert before == {name: getattr(stages, name) for name in before}
     variant = next(
         each for each in CONSTANTS if each.name == "weight of “logs useless”"
     ).scaled(DOUBLE)
@@ -41,11 +41,10 @@ def test_every_constant_can_be_halved_and_doubled_and_is_put_back():
 
 
 @pytest.mark.slow
-def test_loops_with_settings_decide_as_the_loops_themselves_and_a_small_run_makes_a_page():
+def test_autoisd_as_it_is_plays_as_always_and_a_small_run_makes_a_page():
     outcome = constants_study.run(
         [SMALL], [SMALL], CONSTANTS[-9:], replications=2, seed=1
     )
-    assert auto.kernels is mixture_kernels
     seed = constants_study.cell_seed(1, 0)
     policies = {"plain": ib.Contender("auto-isd", {"caution": None})}
     plain = ib.simulate(policies, SMALL.environment, SMALL.horizon, 2, seed)
@@ -56,7 +55,7 @@ def test_loops_with_settings_decide_as_the_loops_themselves_and_a_small_run_make
     assert any((paths != outcome.values["5 arms"][AS_IS]).any() for paths in others)
     page = constants_study.report(outcome)
     assert "| mean regret as is |" in page
-    assert "| `REST` | 8 |" in page
+    assert "| `Learning.rest` | 8 |" in page
     assert "| caution | 0 | 0.01 | 0.03 | no limit |" in page
     assert constants_study.verdicts(outcome) == []
 

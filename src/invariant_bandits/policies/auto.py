@@ -1,6 +1,4 @@
-"""AutoISD: a hedge over what may have changed since the logs, for a user who has logs and wants to tune
-nothing.
-"""
+"""AutoISD: a hedge over what may have changed since the logs, without anything to tune."""
 
 from __future__ import annotations
 
@@ -30,6 +28,7 @@ from invariant_bandits.policies.base import (
     chosen_array,
     offered_array,
 )
+from invariant_bandits.policies.constants import LEARNING
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
     STATE_SPECS,
@@ -51,7 +50,6 @@ from invariant_bandits.storage import (
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
 NO_LIMIT_WORDS = ("none", "null")
-DEFAULT_SHARE = 1e-5
 LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
 TIE = 1e-6
@@ -196,8 +194,9 @@ class Belief(plotting.ShownInNotebooks):
         }
 
     def plot(self, axes: Any = None, *, most: int = 8, theme: str = "light") -> Any:
-        """Draw the hypotheses with their probabilities and, beside them, how far the coefficients stand from
-        the logs', with intervals of two standard deviations. Needs matplotlib.
+        """Draw the probabilities of the hypotheses beside the changes of the coefficients.
+
+        Changes are since the logs, with intervals of two standard deviations. Needs matplotlib.
 
         Parameters
         ----------
@@ -333,7 +332,7 @@ class AutoISD(ReasoningPolicy):
         intercept: bool = True,
         caution: float | None = 0.0,
         delta: float = 0.01,
-        share: float = DEFAULT_SHARE,
+        share: float = LEARNING.share,
         noise: str = "learned",
         horizon: int | None = None,
         members: Sequence[Member] | Mapping[str, Array] | None = None,
@@ -354,8 +353,7 @@ class AutoISD(ReasoningPolicy):
         self.rounds = 0
         self.winsorised = 0
         self._warned = False
-        # What a test says of an arm with several coefficients of its own pays in contexts like this one
-        # alone.
+        # A test of an arm with several coefficients pays in contexts like the present one only.
         self._coefficients_per_arm = (
             1.0 if prior.population is None else float(prior.layout.own)
         )
@@ -376,9 +374,6 @@ class AutoISD(ReasoningPolicy):
     def from_history(
         cls,
         moments: WindowedMoments,
-        *,
-        exploration: Any = None,
-        offered: Any = None,
         **options: Any,
     ) -> Self:
         """Estimate stable and drifting coefficients from logs and return an AutoISD policy.
@@ -387,8 +382,6 @@ class AutoISD(ReasoningPolicy):
         ----------
         moments : WindowedMoments
             Means and covariances of the logged features and rewards in each window (period of the log).
-        exploration, offered : None
-            Parameters of earlier versions, which have no effect: any value causes a warning.
         **options :
             Parameters of the AutoISD constructor.
 
@@ -398,11 +391,6 @@ class AutoISD(ReasoningPolicy):
         >>> ib.AutoISD.from_history(episode.moments, caution=0.01, horizon=300)
         AutoISD(dim=10, members=26, rounds=0)
         """
-        if exploration is not None or offered is not None:
-            warnings.warn(
-                "exploration and offered have no effect on AutoISD: see caution",
-                stacklevel=2,
-            )
         fit = InvariantSubspaceDecomposition().fit(moments)
         prior = DriftPrior.from_moments(
             moments, fit.basis_, drifting=fit.drifting_directions
@@ -463,8 +451,9 @@ class AutoISD(ReasoningPolicy):
         return choice if choice[0] >= 0 else self._refuse(features)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return the actions (N,) that `select` would choose for N rounds with features (N, K, p), without
-        learning in between.
+        """Return the actions (N,) that `select` would choose for N rounds with features (N, K, p).
+
+        The policy learns nothing in between.
         """
         batch = base.batch_array(features, self.dim)
         with self._lock:
@@ -520,8 +509,9 @@ class AutoISD(ReasoningPolicy):
         ) if self.link == "logit" else means
 
     def _predict(self, rows: Array) -> Array:
-        """Mean and posterior standard deviation (2, K), of log-odds where rewards are clicks, of actions with
-        features (K, p).
+        """Return means and posterior standard deviations (2, K) of actions with features (K, p).
+
+        They are those of log-odds where rewards are clicks.
         """
         parts = np.empty((2, len(rows)))
         with self._lock:
@@ -540,13 +530,21 @@ class AutoISD(ReasoningPolicy):
         action: int | None = None,
     ) -> None:
         """Learn the reward of the played action with features (p,)."""
-        self.learn_beside(features, reward, 0.0, 0.0)
+        self.update_with_offset(features, reward, 0.0, 0.0)
 
-    def learn_beside(
-        self, features: Any, reward: float, offset: float, doubt: float
+    def update_with_offset(
+        self, features: Any, reward: float, offset: float, offset_variance: float
     ) -> None:
-        """Learn a round in which a part `offset` of the expected reward (or log-odds) is known up to a
-        variance `doubt`.
+        """Learn a round in which a part of the expected reward is known beside the features.
+
+        Parameters
+        ----------
+        features, reward :
+            As in `update`.
+        offset : float
+            The known part of the expected reward, or of the log-odds of a click.
+        offset_variance : float
+            Its variance.
         """
         lock = self._lock
         try:
@@ -558,10 +556,13 @@ class AutoISD(ReasoningPolicy):
                     else chosen_array(features, self.dim)
                 )
                 buffer, rounds = self.mixture.buffer, float(self.rounds)
-                status: int = kernels.learn(row, reward, buffer, rounds, offset, doubt)
+                status: int = kernels.learn(
+                    row, reward, buffer, rounds, offset, offset_variance
+                )
             except WRONG_TYPE:  # another type or layout than the compiled loop takes
                 row = chosen_array(features, self.dim)
-                return self.learn_beside(row, base.reward_number(reward), offset, doubt)
+                value = base.reward_number(reward)
+                return self.update_with_offset(row, value, offset, offset_variance)
             if status == kernels.REFUSED:
                 self._refuse(features, reward)
             self.rounds += 1
@@ -587,8 +588,10 @@ class AutoISD(ReasoningPolicy):
         self._next_look = alarm.next_look(self.rounds, len(self.mixture.filters.mean))
 
     def _refuse(self, features: Any, reward: Any = None) -> NoReturn:
-        """Say what is wrong with offered actions (K, p), or with a round (p,) and its reward, that the
-        compiled loop has refused: above all, which action is too far from anything in the logs.
+        """Raise an InputError that says why the compiled loop refused its input.
+
+        `features` are those of offered actions (K, p), or with a reward those of the played one (p,). Above
+        all the error names the action that is too far from anything in the logs.
         """
         if reward is None:
             rows = offered_array(features, self.dim)
@@ -646,8 +649,7 @@ class AutoISD(ReasoningPolicy):
 
     @property
     def alarm(self) -> bool:
-        """Whether there was ever significant evidence that coefficients that were stable in the logs have
-        moved further than the logs allow.
+        """Whether stable coefficients have ever moved significantly further than the logs allow.
 
         The significance level of the alarm over all rounds together is the parameter `delta`. A drifting
         coefficient that moves further than in the logs raises no alarm: `explain` reports it.
@@ -738,8 +740,9 @@ class AutoISD(ReasoningPolicy):
         return result
 
     def _baseline_shift(self, mean: Array, covariance: Array) -> tuple[float, float]:
-        """How far the mean reward at the mean features stands from that of the end of the logs, and its
-        variance; of the reward at features 0 where the end of the logs is not known.
+        """Return the change of the mean reward since the end of the logs, and its variance.
+
+        It is the reward at the mean features; at features 0 if the end of the logs is not known.
         """
         prior = self.prior
         between = prior.baseline_error + prior.baseline_variance
@@ -850,8 +853,9 @@ def chance(odds: Array) -> Array:
 
 
 def _main_features(direction: Array) -> list[int]:
-    """Places of the two largest features of a direction (p,); of one, if the second is below a third of
-    it.
+    """Return the indices of the two largest features of a direction (p,).
+
+    Only the largest counts if the second is below a third of it.
     """
     size = np.abs(direction)
     first, *second = np.argsort(-size)[:2].tolist()

@@ -45,9 +45,7 @@ Seed: TypeAlias = int | np.random.Generator
 NUMBERS_AT_ONCE = 65_536
 """Projected features of a batch that stay in the processor's cache."""
 LARGEST_SETTING = 1e100
-"""Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
-finite.
-"""
+"""Factors and scales of policies lie between its inverse and it, or are 0: radii stay finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +94,9 @@ class Policy(Protocol):
     """
 
     def select(self, features: Any) -> int:
-        """Return the index of the action to play, given the features (K, p) of K actions, without changing
-        the policy.
+        """Return the index of the action to play, given the features (K, p) of K actions.
+
+        The policy does not change.
         """
 
     def update(self, features: Any, reward: float) -> None:
@@ -169,8 +168,7 @@ def missing_parts(policy: Any) -> list[str]:
 
 
 class BasePolicy(ThreadSafe):
-    """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by
-    threads.
+    """Base class of the library's policies, which learn many rounds at once and can be saved.
 
     Threads may use one policy at the same time: every method sees one state, and every round is learned
     whole. A class of your own that adds to the state holds `self._lock`, as `ThreadSafe` says, wherever it
@@ -403,8 +401,9 @@ def from_bytes(content: bytes | bytearray, name: str) -> Any:
 
 
 class Draws:
-    """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same
-    decision.
+    """Random numbers that depend on the seed and the rounds learned alone.
+
+    Deciding twice gives the same decision.
 
     Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored.
 
@@ -463,8 +462,9 @@ def too_large() -> InputError:
 
 
 def refuse(features: Any, dim: int, reward: Any = None) -> NoReturn:
-    """Say what is wrong with offered features (K, p), or with chosen ones (p,) and their reward, that a
-    compiled loop has refused.
+    """Raise an InputError that says why a compiled loop refused its input.
+
+    `features` are those of offered actions (K, p), or with a reward those of the played one (p,).
     """
     if reward is None:
         offered_array(features, dim)
@@ -527,8 +527,9 @@ def one_hot(action: int, actions: int) -> Array:
 
 
 def own_propensities(policy: Any, features: Array) -> Array:
-    """Probabilities (K,) with which a policy chooses; one for what `select` returns if it has no
-    `propensities`.
+    """Return the probabilities (K,) with which a policy chooses, checked.
+
+    A policy without `propensities` chooses what `select` returns with probability 1.
     """
     propensities = getattr(policy, "propensities", None)
     if callable(propensities):
@@ -567,10 +568,9 @@ def not_negative(name: str, value: float, most: float = LARGEST_SETTING) -> floa
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:
-    """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p),
-    contiguous.
+    """Raise if `select` would refuse a round from `start` to `stop` of features (N, K, p).
 
-    Features of all these rounds together must be usable.
+    Features are contiguous, and those of all these rounds together must be usable.
     """
     part = features[start:stop]
     if not kernels.usable(part.reshape(1, -1)):

@@ -64,8 +64,7 @@ class Greedy(LinearPolicy):
 
 @register_policy("frozen")
 class Frozen(Greedy):
-    """Policy that fits a ridge regression to the logs, plays the action with the highest estimated reward and
-    never learns online.
+    """Greedy policy that fits a ridge regression to the logs and never learns online.
 
     The class `Greedy` documents the parameters.
 
@@ -106,8 +105,7 @@ class Frozen(Greedy):
 
 @register_policy("epsilon-greedy")
 class EpsilonGreedy(Greedy):
-    """Policy that plays the action with the highest estimated reward, or with probability `epsilon` a random
-    action.
+    """Greedy policy that plays a random action with probability `epsilon`.
 
     The method `propensities` returns exact probabilities of all actions.
 
@@ -140,9 +138,7 @@ class EpsilonGreedy(Greedy):
         self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
-        """Return the index of the action with the highest estimated reward or, with probability epsilon, of
-        a random action.
-        """
+        """Return the index of the best action or, with probability epsilon, of a random one."""
         with self._lock:
             greedy = super().select(features)
             explore, place = self._draws.at(self.rounds).random(2)

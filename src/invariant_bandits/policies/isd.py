@@ -131,8 +131,9 @@ class InvariantPart:
     def radii(
         self, memory: MemoryState, volume: float, assumed: bounds.Assumptions
     ) -> tuple[float, float]:
-        """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
-        over σ².
+        """Return the radii of the residual part and of β̂.
+
+        The norm of β̂ is that of its inverse covariance, the Gram matrix over σ².
         """
         if self.radius == THEOREM:
             return self._theorem_radii(memory.rounds, assumed)
@@ -213,8 +214,9 @@ class Recomputation:
     def learn(
         self, row: Array, reward: float, choice: Array, split: Split
     ) -> InvariantSubspaceDecomposition | None:
-        """Record a round with chosen features (p,) and offered ones (K, p); a new fit if it is time for
-        one.
+        """Record a round with chosen features (p,) and offered ones (K, p), and return a fit that is due.
+
+        Nothing is returned between two fits, or if the decomposition fails.
         """
         self.record.learn(row, reward, np.zeros((self.record.dim, 0)))
         offered = None if self.history.offered is None else choice[None]
@@ -289,8 +291,7 @@ class ISDPolicy(LinearPolicy):
         intercept: bool = True,
         **rest: Any,
     ) -> Self:
-        """Estimate the stable coefficients from logs and return a policy that uses them (the paper's
-        Algorithm 1).
+        """Estimate the stable coefficients from logs and return a policy that uses them.
 
         Parameters
         ----------
@@ -504,9 +505,7 @@ class ISDPolicy(LinearPolicy):
     def state_schema(
         cls, settings: Mapping[str, Any], names: Collection[str]
     ) -> StateSchema:
-        """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked
-        for.
-        """
+        """Return what the arrays must be: those of LinearPolicy, the invariant part, and the record."""
         schema = super().state_schema(settings, names)
         arrays, parts = {**schema.arrays}, {"split.": ANYTHING, "component": ANYTHING}
         if settings.get("recompute") is None:
@@ -573,8 +572,9 @@ def _empty_window(moments: WindowedMoments) -> WindowedMoments:
 
 @register_policy("isd-linucb")
 class ISDLinUCB(ISDPolicy):
-    """LinUCB that learns only drifting coefficients and takes the stable ones from logs (the paper's
-    Algorithm 1).
+    """LinUCB that learns only drifting coefficients and takes the stable ones from logs.
+
+    It is the paper's Algorithm 1.
 
     The default width is too narrow if the online rounds are many times the logged ones: it leaves out the
     error that the stable coefficients carry into the drifting ones. With 200 logged and 5,000 online rounds

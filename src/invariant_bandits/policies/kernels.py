@@ -47,8 +47,10 @@ SHORT: dict[str, Any] = {**OPTIONS, "nogil": False}
 
 @njit(types.void(IN2, IN2, int64, V2), **OPTIONS)
 def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
-    """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column
-    q + 1 + j.
+    """Write the first columns of X · lift to Y (K, m).
+
+    Four features at a time, so that a row of Y is read and written a quarter as often. Row j of a lift
+    ends at column q + 1 + j, because W is lower trapezoidal: the zeros behind it are skipped.
     """
     K, m = Y.shape
     p = X.shape[1]
@@ -86,14 +88,14 @@ def usable(X: Any) -> Any:
     return total < LARGEST_SQUARE
 
 
-# -- deciding
-# ---------------------------------------------------------------------------------------------------------
+# -- deciding --
 
 
 @njit(types.void(V2, IN2, V2), **OPTIONS)
 def _solve(Z: Any, factor: Any, parts: Any) -> Any:
-    """Turn the rows z of Z (K, q) into v = R⁻ᵀz, with v·w in parts[0] and v·v in parts[1]; four columns
-    at a time.
+    """Turn the rows z of Z (K, q) into v = R⁻ᵀz, with v·w in parts[0] and v·v in parts[1].
+
+    Forward substitution, four columns at a time: v_i = (z_i − Σ_{j<i} R_ji v_j)/R_ii.
     """
     K, q = Z.shape
     i = 0
@@ -179,9 +181,7 @@ def _prior_norms(V: Any, factor: Any, stable: int, parts: Any) -> Any:
 
 @njit(int64(IN2, IN2, IN2, int64, V2), **SHORT)
 def score(X: Any, lift: Any, factor: Any, stable: int, parts: Any) -> Any:
-    """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared
-    invariant norms.
-    """
+    """Fill parts (3, K) with means, squared residual and squared invariant norms of actions X (K, p)."""
     K, p = X.shape
     m, q = lift.shape[1], factor.shape[1] - 1
     if K == 0 or p != lift.shape[0] or 0 < m <= q or not usable(X):
@@ -233,8 +233,7 @@ def choose(
     return chosen
 
 
-# -- learning
-# ---------------------------------------------------------------------------------------------------------
+# -- learning --
 
 
 @njit(V1(IN1, float64, IN2, int64), **SHORT)
@@ -394,15 +393,20 @@ def learn_discounted(
     return factorise(factor[:q], ridge)
 
 
-# -- a sliding window, additions only
-# ---------------------------------------------------------------------------------  Rounds are cut into
-# blocks of w. After k+1 rounds of a block, the window is the rest of the previous block, rows k+1..w-1, and
-# the rows 0..k of this one. The second is a running sum; the first are sums from the end of a finished block,
-# kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round
-# costs three additions of zzᵀ on average, and memory is 2√w matrices.  rows (w, q+1) is the ring of rounds;
-# clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C = ⌈w/B⌉: sums[0] is the running
-# sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so sums[C] is zero, and sums[1
-# + C + i] the one after row i of the present segment.
+# -- a sliding window, additions only --
+#
+# Rounds are cut into blocks of w. After k + 1 rounds of a block, the window is the rest of the previous
+# block, its rows k + 1 to w − 1, and the rows 0 to k of this one. The sum over this block is a running sum.
+# The sums over the rest of the previous one run from its end: they are kept after every B-th row (B ≈ √w),
+# and for each row of the segment of B rows that the window is leaving. So nothing is ever subtracted, which
+# would cancel digits. A round costs three additions of zzᵀ on average, and memory is 2√w matrices.
+#
+#   rows (w, q + 1)               the ring of rounds, [z | r] each
+#   clock (2,)                    k, and whether a previous block exists
+#   sums (1 + C + B, q, q + 1)    C = ⌈w/B⌉ segments
+#     sums[0]                     the running sum of this block
+#     sums[1 + c]                 of the previous block, after its segment c; sums[C] is therefore 0
+#     sums[1 + C + i]             of the previous block, after row i of the present segment
 
 
 @njit(types.void(V2, V2, IN1), **OPTIONS)

@@ -177,8 +177,9 @@ class LinearPolicy(BasePolicy):
         return policy
 
     def _learn_past(self, past: Past, latest: int | None) -> None:
-        """Learn every logged round, or the latest: row by row where the rows are at hand, else from their
-        moments.
+        """Learn every logged round, or the latest ones.
+
+        Rows are learned one by one if they are at hand, else all at once from their moments.
         """
         if past.logs is None:
             if latest is not None:
@@ -199,8 +200,9 @@ class LinearPolicy(BasePolicy):
                 LinearPolicy.update(self, features, reward)
 
     def _learn_moments(self, past: Past) -> None:
-        """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to
-        rounding.
+        """Take the state after learning all rows, up to rounding, from their moments.
+
+        A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums. The factor is [R | w] with A = RᵀR and w = R⁻ᵀb.
         """
         if self.memory != FOREVER:
             raise InputError(
@@ -328,9 +330,7 @@ class LinearPolicy(BasePolicy):
         return np.bincount(values.argmax(axis=1), minlength=len(features)) / samples
 
     def _draw_many(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
-        """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two
-        parts.
-        """
+        """Return the panel (p, 1 + q + r), and draws (count, q + r) of the noise of its coordinates."""
         assert self._draws is not None
         with self._lock:
             panel, q = self._panel(), self._memory.dim
@@ -342,8 +342,9 @@ class LinearPolicy(BasePolicy):
         return panel, noise
 
     def _panel(self) -> Array:
-        """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of
-        ‖φ‖_inv.
+        """Return the matrix (p, 1 + q + r) that takes φ to its mean and to the coordinates of both norms.
+
+        The next q columns give ‖z‖ as a Euclidean norm, the last r columns ‖φ‖_inv.
         """
         estimate = self._memory.estimate()
         root = self._memory.norm_root()
@@ -484,10 +485,10 @@ class LinearPolicy(BasePolicy):
 @register_policy("linucb-cold", warm=False)
 @register_policy("linucb")
 class LinUCB(LinearPolicy):
-    """LinUCB: play the action with the highest upper confidence bound (Abbasi-Yadkori et al. 2011, Theorem
-    2).
+    """LinUCB: play the action with the highest upper confidence bound.
 
-    The class `LinearPolicy` documents the parameters.
+    The bound is that of Abbasi-Yadkori et al. (2011, Theorem 2). The class `LinearPolicy` documents the
+    parameters.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -569,11 +570,11 @@ class SWLinUCB(LinearPolicy):
         warm: bool | int = False,
         **options: Any,
     ) -> Self:
-        """Return an SWLinUCB policy, whose window is by default `past.suggested_window` or else a quarter of
-        `past.horizon`.
+        """Return an SWLinUCB policy for what is known before the first round.
 
-        With `window="horizon"` the policy forgets no online round. Any other window that is as long as the
-        run causes a warning. `Past.memory_length` has the exact rule.
+        The default window is `past.suggested_window`, or else a quarter of `past.horizon`. With
+        `window="horizon"` the policy forgets no online round. Any other window that is as long as the run
+        causes a warning. `Past.memory_length` has the exact rule.
         """
         length = past.memory_length("window", window, share=WINDOW_SHARE, warm=warm)
         return super().from_past(past, window=length, warm=warm, **options)
@@ -641,11 +642,11 @@ class RestartLinUCB(LinearPolicy):
         warm: bool | int = False,
         **options: Any,
     ) -> Self:
-        """Return a RestartLinUCB policy, which by default restarts after `past.suggested_window` rounds or
-        else after half of `past.horizon`.
+        """Return a RestartLinUCB policy for what is known before the first round.
 
-        With `every="horizon"` the policy never restarts before the last round. Any other number that is as
-        long as the run causes a warning. `Past.memory_length` has the exact rule.
+        By default it restarts after `past.suggested_window` rounds, or else after half of `past.horizon`.
+        With `every="horizon"` the policy never restarts before the last round. Any other number that is
+        as long as the run causes a warning. `Past.memory_length` has the exact rule.
         """
         length = past.memory_length("every", every, share=RESTART_SHARE, warm=warm)
         return super().from_past(past, every=length, warm=warm, **options)

@@ -347,9 +347,7 @@ class SlidingWindow(Memory):
         return "window", self.window
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """Shapes of the stored arrays: the rounds of the window, sums over them, and the place of the next
-        round.
-        """
+        """Return the shapes of the stored arrays: rounds of the window, sums, index of the next round."""
         return super().array_specs(q) | {
             "rows": ArraySpec((self.window, f"{q}+1")),
             "sums": ArraySpec((sums_of_window(self.window), q, f"{q}+1")),

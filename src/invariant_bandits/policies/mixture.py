@@ -21,65 +21,11 @@ from invariant_bandits.decomposition.drift_prior import (
     LEAST_NOISE,
     DriftPrior,
 )
-from invariant_bandits.policies import mixture_kernels
+from invariant_bandits.policies import constants, mixture_kernels
+from invariant_bandits.policies.constants import HYPOTHESES, INVARIANCE_HOLDS, Members
 from invariant_bandits.storage import ArraySpec, StateSchema
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
-
-HYPOTHESES = (
-    "nothing changed",
-    "drift as in the logs",
-    "invariance broken",
-    "logs useless",
-)
-HYPOTHESIS_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
-INVARIANCE_HOLDS = HYPOTHESES[:2]
-
-DRIFTS = (
-    *((0.25, 0.0), (1.0, 0.0), (4.0, 0.0), (16.0, 0.0), (1.0, 1e-3)),
-    *((1.0, 1e-2), (4.0, 1e-2), (4.0, 5e-2), (16.0, 5e-2)),
-)
-"""(factor on the logs' drift, steps per round in units of it)."""
-BREAK_SIZES = (0.05, 0.5)
-LARGE_BREAK = 2.0
-FLAT, VERY_FLAT = 10.0, 30.0
-USELESS_RATES = (1e-3, 1e-2)
-
-
-class Sizes(NamedTuple):
-    """What was chosen by a study of its own for coefficients of features, and for those of labelled arms.
-
-    continuing, persistent: part of the weight of drift that goes to drift which goes on from where the logs
-    ended, if the windows do not speak of persistence, and if they leave no doubt of it. The arms that are not
-    played teach nothing online, so that their start matters more. breaks_at_end: whether "invariance broken"
-    starts where the logs ended, as "nothing changed" does. widest, others: factors on the typical square of a
-    coefficient in the still members of "logs useless", the first and the rest. deviations: how many standard
-    deviations of what the logs leave open a choice adds to the mean.
-    """
-
-    continuing: float
-    persistent: float
-    breaks_at_end: bool
-    widest: float
-    others: tuple[float, ...]
-    deviations: float
-
-
-FEATURE_SIZES = Sizes(
-    0.1, 0.1, breaks_at_end=False, widest=VERY_FLAT, others=(1.0,), deviations=0.5
-)
-ARM_SIZES = Sizes(0.5, 0.95, breaks_at_end=True, widest=FLAT, others=(), deviations=1.0)
-
-BASELINE_RATE = 0.02
-BASELINE_DOUBT = 10.0
-BROKEN_BASELINE_DOUBT = 0.5
-
-LEAST_TRUST = 0.1
-DRIFT_ROUNDS = 10.0
-"""Online rounds after which drift counts as a signal: as many per coordinate as the alarm waits for."""
-SIGNAL_LEVEL = 0.9
-WEAKEST_SIGNAL = 1e-9
-WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +52,10 @@ class Member:
 
 
 class Baseline(NamedTuple):
-    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise
-    variance.
+    """One way in which the reward baseline of a member may behave.
+
+    share: its part of the weight of the member; step, doubt: variance of the steps per round, and what the
+    first round adds to the variance, in units of the noise variance.
     """
 
     share: float
@@ -115,29 +63,40 @@ class Baseline(NamedTuple):
     doubt: float = 0.0
 
 
-CORE_BASELINES = {
-    False: (
-        Baseline(0.6),
-        Baseline(0.3, step=BASELINE_RATE),
-        Baseline(0.1, doubt=BASELINE_DOUBT),
-    ),
-    True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
-}
 STILL_BASELINE = (Baseline(1.0),)
-OTHER_BASELINES = {False: STILL_BASELINE, True: (Baseline(1.0, step=BASELINE_RATE),)}
-BROKEN_BASELINES = {
-    False: (Baseline(1.0, doubt=BROKEN_BASELINE_DOUBT),),
-    True: (Baseline(1.0, step=BASELINE_RATE, doubt=BROKEN_BASELINE_DOUBT),),
-}
-"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones.
-"""
+
+
+def _core_baselines(moved: bool) -> tuple[Baseline, ...]:
+    """How the baseline of the likeliest members may behave, if it `moved` in the logs or not."""
+    sizes = constants.BASELINES
+    if moved:
+        moving, still = sizes.moving
+        return Baseline(moving, step=sizes.step), Baseline(still)
+    still, moving, jumped = sizes.still
+    return (
+        Baseline(still),
+        Baseline(moving, step=sizes.step),
+        Baseline(jumped, doubt=sizes.doubt),
+    )
+
+
+def _other_baseline(moved: bool) -> tuple[Baseline, ...]:
+    """How the baseline of less likely members behaves."""
+    return (Baseline(1.0, step=constants.BASELINES.step),) if moved else STILL_BASELINE
+
+
+def _broken_baseline(moved: bool) -> tuple[Baseline, ...]:
+    """How the baseline behaves where invariance is broken: it may have jumped as well."""
+    sizes = constants.BASELINES
+    step = sizes.step if moved else 0.0
+    return (Baseline(1.0, step=step, doubt=sizes.broken_doubt),)
 
 
 class CoefficientBelief(NamedTuple):
-    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline
-    behaves.
+    """What a member believes of the coefficients, and how its baseline may behave.
 
-    share: its part of the weight of its hypothesis, up to a factor.
+    mean (p,), covariance (p, p), process: variances of the steps (p,); share: its part of the weight of its
+    hypothesis, up to a factor.
     """
 
     mean: Array
@@ -158,8 +117,12 @@ def trust(prior: DriftPrior) -> float:
     """
     if prior.signal_variance is None or _has_no_signal(prior):
         return 1.0
-    signal = max(prior.signal_variance, DRIFT_ROUNDS * (prior.drift_signal or 0.0))
-    return float(np.clip((signal / prior.noise_variance) ** 2, LEAST_TRUST, 1.0))
+    signal = max(
+        prior.signal_variance,
+        constants.TRUST.drift_rounds * (prior.drift_signal or 0.0),
+    )
+    ratio = (signal / prior.noise_variance) ** 2
+    return float(np.clip(ratio, constants.TRUST.least, 1.0))
 
 
 def _has_no_signal(prior: DriftPrior) -> bool:
@@ -169,19 +132,22 @@ def _has_no_signal(prior: DriftPrior) -> bool:
         @ np.linalg.pinv(prior.pooled_covariance, hermitian=True)
         @ prior.pooled
     )
-    return size < 2.0 * float(
-        special.gammaincinv(0.5 * len(prior.pooled), SIGNAL_LEVEL)
-    )  # of χ²_p
+    # The quantile of χ²_p is twice that of the gamma distribution with shape p/2.
+    quantile = special.gammaincinv(
+        0.5 * len(prior.pooled), constants.TRUST.signal_level
+    )
+    return size < 2.0 * float(quantile)
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
-    """Prior probabilities of HYPOTHESES; the less the trust in what tells them apart, the more "nothing
-    changed".
+    """Return the prior probabilities of HYPOTHESES.
+
+    The less rewards can tell them apart, the more likely is "nothing changed".
     """
-    share = (trust(prior) - LEAST_TRUST) / (1.0 - LEAST_TRUST)
-    return share * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - share) * np.array(
-        WEAK_SIGNAL_WEIGHTS
-    )
+    members, least = members_for(prior), constants.TRUST.least
+    share = (trust(prior) - least) / (1.0 - least)
+    strong = share * np.array(members.weights)
+    return strong + (1.0 - share) * np.array(members.weak_signal_weights)
 
 
 def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
@@ -192,12 +158,12 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     signal is weaker than their noise. The first member of "logs useless" knows online rounds alone, and
     nothing in it moves.
     """
-    sizes = sizes_for(prior)
+    grid = members_for(prior)
     beliefs = (
         _unchanged(prior),
-        _drifting(prior, sizes),
-        _broken(prior, sizes),
-        _useless(prior, sizes),
+        _drifting(prior, grid),
+        _broken(prior, grid),
+        _useless(prior, grid),
     )
     result: list[Member] = []
     for hypothesis, weight, members in zip(
@@ -214,9 +180,9 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     return result
 
 
-def sizes_for(prior: DriftPrior) -> Sizes:
-    """Those of features, or those of labelled arms."""
-    return FEATURE_SIZES if prior.population is None else ARM_SIZES
+def members_for(prior: DriftPrior) -> Members:
+    """Return the constants for coefficients of features, or those for labelled arms."""
+    return constants.FEATURES if prior.population is None else constants.ARMS
 
 
 def _with_baseline(
@@ -225,7 +191,8 @@ def _with_baseline(
     noise = prior.level_unit
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
-        level, doubt = 0.0, VERY_FLAT * noise + prior.baseline**2
+        level = 0.0
+        doubt = members_for(prior).useless_baseline * noise + prior.baseline**2
     elif hypothesis != "nothing changed":
         doubt += prior.baseline_variance
     if prior.present_level is not None and hypothesis != "logs useless":
@@ -247,83 +214,93 @@ def _with_baseline(
 
 
 def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
-    mean, spread = prior.where_logs_ended(
+    mean, covariance = prior.where_logs_ended(
         prior.pooled, prior.pooled_covariance + prior.common_drift
     )
     yield CoefficientBelief(
-        mean, spread, np.zeros(len(mean)), CORE_BASELINES[prior.baseline_moves]
+        mean, covariance, np.zeros(len(mean)), _core_baselines(prior.baseline_moves)
     )
 
 
-def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
-    """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
-    known.
-    """
-    core = CORE_BASELINES[prior.baseline_moves]
-    other = OTHER_BASELINES[prior.baseline_moves]
-    for factor, rate in DRIFTS:
-        likeliest = rate == 0.0 and factor in (1.0, 4.0)
-        spread = (
+def _drifting(prior: DriftPrior, grid: Members) -> Iterator[CoefficientBelief]:
+    """Coefficients drawn afresh like those of a window, or drifting on from where the logs ended."""
+    core = _core_baselines(prior.baseline_moves)
+    other = _other_baseline(prior.baseline_moves)
+    for factor, rate in grid.drifts:
+        likeliest = rate == 0.0 and factor in grid.likeliest_factors
+        covariance = (
             prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
         )
         yield CoefficientBelief(
             prior.mean,
-            spread,
+            covariance,
             rate * factor * prior.drift,
             core if likeliest else other,
         )
+    # The share of drift that goes on is between the two constants, by how far drift persists.
     persistence = prior.persistence.max(initial=0.0)
-    continuing = sizes.continuing + persistence * (sizes.persistent - sizes.continuing)
-    ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
-    share = len(DRIFTS) * continuing / (1.0 - continuing) / ways if ways else 0.0
+    continuing = grid.continuing + persistence * (grid.persistent - grid.continuing)
+    scenarios = prior.last_steps.shape[0] * prior.last_steps.shape[1]
+    share = 0.0
+    if scenarios:
+        share = len(grid.drifts) * continuing / (1.0 - continuing) / scenarios
     ends = zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True)
     for mean, covariance, steps in ends:
-        yield from (
-            CoefficientBelief(mean, covariance, step, other, share) for step in steps
-        )
+        for step in steps:
+            yield CoefficientBelief(mean, covariance, step, other, share)
 
 
-def _broken(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
-    still, units = np.zeros(len(prior.mean)), break_units(prior)
-    breaks = [(size, unit) for size in BREAK_SIZES for unit in units]
+def _broken(prior: DriftPrior, grid: Members) -> Iterator[CoefficientBelief]:
+    """Coefficients as far as drift may have taken them, and a break of every size on top."""
+    still = np.zeros(len(prior.mean))
     mean = prior.mean
-    known = prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
-    if sizes.breaks_at_end:
+    known = (
+        prior.mean_covariance
+        + grid.break_drift * prior.drift_covariance
+        + prior.common_drift
+    )
+    if grid.breaks_at_end:
         mean, known = prior.where_logs_ended(mean, known)
-    for size, unit in [*breaks, (LARGE_BREAK, prior.unit)]:
-        spread = known + size * np.diag(unit)
+    *sizes, largest = grid.break_sizes
+    units = break_units(prior)
+    breaks = [(size, unit) for size in sizes for unit in units]
+    breaks.append((largest, prior.unit))
+    for size, unit in breaks:
+        covariance = known + size * np.diag(unit)
         yield CoefficientBelief(
-            mean, spread, still, BROKEN_BASELINES[prior.baseline_moves]
+            mean, covariance, still, _broken_baseline(prior.baseline_moves)
         )
 
 
-def _useless(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
-    still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
+def _useless(prior: DriftPrior, grid: Members) -> Iterator[CoefficientBelief]:
+    """Coefficients around 0 of any size, first the widest: still, or wandering."""
+    still = np.zeros(len(prior.mean))
+    other = _other_baseline(prior.baseline_moves)
     typical, *hidden = break_units(prior)
     mean, widest = prior.unlogged([typical, *hidden][-1])
-    yield CoefficientBelief(mean, sizes.widest * widest, still, STILL_BASELINE)
-    _, spread = prior.unlogged(typical)
-    for factor in sizes.others:
-        yield CoefficientBelief(mean, factor * spread, still, other)
-    for rate in USELESS_RATES:
-        yield CoefficientBelief(mean, FLAT * spread, rate * typical, other)
+    yield CoefficientBelief(mean, grid.widest * widest, still, STILL_BASELINE)
+    _, covariance = prior.unlogged(typical)
+    for factor in grid.narrower:
+        yield CoefficientBelief(mean, factor * covariance, still, other)
+    for rate in grid.useless_rates:
+        yield CoefficientBelief(mean, grid.walking * covariance, rate * typical, other)
     for unit in hidden:
-        yield CoefficientBelief(mean, FLAT * prior.unlogged(unit)[1], still, other)
+        wide = grid.walking * prior.unlogged(unit)[1]
+        yield CoefficientBelief(mean, wide, still, other)
 
 
 def break_units(prior: DriftPrior) -> list[Array]:
-    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides
-    them.
-    """
+    """Return typical squared coefficients (p,), and those of a signal that the noise could hide."""
     signal = prior.signal_variance
     if signal is None or prior.noise_variance <= signal:
         return [prior.unit]
-    weakest = max(signal, WEAKEST_SIGNAL * prior.noise_variance)
+    least = members_for(prior).weakest_signal * prior.noise_variance
+    weakest = max(signal, least)
     return [prior.unit, prior.unit * (prior.noise_variance / weakest)]
 
 
-STUDENT_FREEDOM = 5.0
 NEGLIGIBLE = 1e-10
+"""Eigenvalues below this share of the largest count as 0 in a pseudo-inverse: they are rounding errors."""
 STATE = (
     "means",
     "covariances",
@@ -369,9 +346,9 @@ class FilterMixture:
     Attributes
     ----------
     buffer : array, one-dimensional
-        All of it but `hypothesis_index`, as the compiled loops take it.
+        The filter state as one flat float64 array, in the layout that `mixture_kernels.Filters` documents.
     hypothesis_index : array of int, shape (C,)
-        Places in HYPOTHESES.
+        Which of HYPOTHESES each filter belongs to.
     """
 
     def __init__(
@@ -399,13 +376,23 @@ class FilterMixture:
         )
         numbers[kernels.SHARE] = share
         numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
-        # Greedy choices mislead the likelihoods; tests without limit do not.
-        weighing = STUDENT_FREEDOM, 1.0 if caution is None else trust(prior)
-        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = (
-            weighing if noise == "learned" else (0.0, 1.0)
-        )
+        # With ν = 0 the noise is known and likelihoods are normal.
+        numbers[kernels.FREEDOM] = 0.0
+        numbers[kernels.TRUST] = 1.0
+        if noise == "learned":
+            # Greedy choices mislead the likelihoods; tests without limit do not.
+            numbers[kernels.FREEDOM] = constants.LEARNING.student_freedom
+            numbers[kernels.TRUST] = 1.0 if caution is None else trust(prior)
         numbers[kernels.NOISE] = prior.noise_variance
-        numbers[kernels.DEVIATIONS] = sizes_for(prior).deviations
+        numbers[kernels.DEVIATIONS] = members_for(prior).deviations
+        numbers[kernels.NOISE_PRIOR_ROUNDS] = constants.LEARNING.noise_prior_rounds
+        numbers[kernels.PARKED] = constants.LEARNING.parked
+        numbers[kernels.REST] = constants.LEARNING.rest
+        numbers[kernels.DOUBT] = constants.TESTS.doubt
+        numbers[kernels.NEGLECT] = constants.TESTS.neglect
+        numbers[kernels.PATIENCE] = constants.TESTS.patience
+        numbers[kernels.TEST_PRICE] = constants.TESTS.price
+        numbers[kernels.TEST_ROUNDS] = constants.TESTS.rounds
         kernels.mix(self.buffer)
 
     @staticmethod
@@ -436,8 +423,9 @@ class FilterMixture:
         return state
 
     def _reference(self, process: Array) -> int:
-        """The filter that knows online rounds alone: the first still one of the last hypothesis that has
-        such.
+        """Return the index of the filter that knows online rounds alone.
+
+        It is the first filter that does not wander, of the last hypothesis that has one.
         """
         still = process.sum(axis=1) == 0.0
         widest = np.where(still, self.hypothesis_index, -1)
@@ -454,14 +442,12 @@ class FilterMixture:
 
     @property
     def reference(self) -> int:
-        """Place of the filter that knows online rounds alone."""
+        """Index of the filter that knows online rounds alone."""
         return int(self.buffer[kernels.REFERENCE])
 
     @property
     def believed_noise(self) -> float:
-        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not
-        learned.
-        """
+        """Variance of the noise that the mixture believes, or that of the logs if it is not learned."""
         return float(self.buffer[kernels.NOISE])
 
     def __len__(self) -> int:
@@ -479,8 +465,9 @@ class FilterMixture:
         return bool(filters.weights[filters.trusts_logs == 0.0].sum() > 0.5)
 
     def left_open(self) -> Array:
-        """Covariance (d, d) of what the logs leave open: of the first filter, or of the mixture once the logs
-        are doubted.
+        """Return the covariance (d, d) of what the logs leave open.
+
+        It is that of the first filter, or that of the mixture once the logs are doubted.
         """
         if self.doubts_logs:
             return self.mean_and_covariance()[1]
@@ -490,12 +477,13 @@ class FilterMixture:
     def may_test(self, rounds: int) -> bool:
         """Whether a neglected action can be tested after so many rounds."""
         numbers = self.filters.numbers
-        patient = rounds >= kernels.PATIENCE * numbers[kernels.COORDINATES]
+        patient = rounds >= numbers[kernels.PATIENCE] * numbers[kernels.COORDINATES]
         return bool(patient and (self.doubts_logs or numbers[kernels.CAUTION] != 0.0))
 
     def are_near(self, features: Array) -> bool:
-        """Whether no action of these features (N, K, p) can be too far from anything in the logs: ‖z‖²·tr(Q)
-        is an upper bound of how far.
+        """Whether no action of these features (N, K, p) can be too far from anything in the logs.
+
+        ‖z‖²·tr(Q) is an upper bound of the squared distance zᵀQz.
         """
         size = (
             float(np.vdot(features, features)) + features.shape[0] * features.shape[1]
@@ -513,8 +501,9 @@ class FilterMixture:
         return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
 
     def distances(self, features: Array) -> Array:
-        """How far actions (K, p) are from 0, in units of what is usual in the logs (K,); empty if that is
-        not known.
+        """Return how far actions (K, p) are from 0 in units of a typical action of the logs (K,).
+
+        The result is empty if the features of the logs are not known.
         """
         filters = self.filters
         if not len(filters.log_precision):
@@ -582,8 +571,11 @@ class FilterMixture:
 
 
 def marginal_sums(online: Array, places: Array) -> Array:
-    """What the sums of the alarm, `Filters.online`, say of some coordinates (k,) if nothing is known of the
-    others: these are projected out. Whole matrices (2, k + 1, k + 1).
+    """Return the sums of the alarm for some coordinates (k,), with the others projected out.
+
+    With G the Gram matrix, and a and b the coordinates kept and removed, the regression on b is removed:
+    every sum M becomes L·M·Lᵀ for the rows L = [I, −G_ab·G_bb⁻¹]. The sums are `Filters.online`, whose
+    lower triangles count; the result (2, k + 1, k + 1) is symmetric.
     """
     d = online.shape[1] - 1
     whole = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
@@ -597,8 +589,10 @@ def marginal_sums(online: Array, places: Array) -> Array:
 def _with_coordinates(
     start: Member, mean: Array, lower: Array, new: Array, old: Array
 ) -> tuple[Array, Array]:
-    """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with
-    them.
+    """Return mean and covariance of a filter with new coordinates, as `start` relates them to the old.
+
+    With B = S_no·S_oo⁻¹, the regression of the new on the old coordinates in `start`, the new ones have mean
+    μ_n + B(m − μ_o) and covariance S_nn − B·S_on + B·P·Bᵀ, and covariance B·P with the old ones.
     """
     P = np.tril(lower) + np.tril(lower, -1).T
     known = start.covariance[np.ix_(old, old)]

@@ -34,26 +34,43 @@ GREEDY, EXPLORATION, TEST = range(3)
 """Why an action is chosen: the largest mean; its standard deviation; to learn of it."""
 IDENTITY, LOGIT = 0, 1
 """Links between coefficients and the expected reward."""
-SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
+# The positions of `Filters.numbers`, the head of the buffer. Counts and flags are stored as floats, because a
+# compiled loop takes one array of one type. FilterMixture fills them in.
+#   sizes       C, p, d, and the rows of log_precision, which are d or 0
+#   REFERENCE   index of the filter that knows online rounds alone
+#   LINK        IDENTITY or LOGIT
+#   SHARE       part of the weights that returns to the prior weights each round
+#   FREEDOM     ν of Student's t; 0 if the noise is known
+#   TRUST       exponent of the likelihoods
+#   NOISE       noise variance that the mixture believes, changed by every round if it is learned
+#   CAUTION     share of the gain that tests may cost, or NO_LIMIT
+#   DEVIATIONS  standard deviations that a choice adds to the mean
+# and eight constants of `constants.Learning` and `constants.Tests`.
+SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = range(4)
 REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION, DEVIATIONS = range(4, 12)
-"""Places in `Filters.numbers`, which FilterMixture explains."""
-NUMBERS = 12
+NOISE_PRIOR_ROUNDS, PARKED, REST = range(12, 15)
+DOUBT, NEGLECT, PATIENCE, TEST_PRICE, TEST_ROUNDS = range(15, 20)
+NUMBERS = 20
 
 OUTLIER = 10.0
-PARKED, REST = 1e-4, 8
+"""Standard deviations beyond which an error counts as so many: one round moves no filter further."""
 LEVERAGE = 2.0
+"""Weight of the leverage zᵀPz/S in what a round says of the noise: the alarm allows for directions that were
+tried a few times only, whose squared errors are too few to be trusted."""
 FARTHEST = 1e12
-"""An action is refused if it is farther from 0 than a million times what is usual in the logs."""
+"""An action is refused if it is farther from 0 than a million times what is typical in the logs."""
 STEEPEST = 1e10
 """One round lessens the variance along its action by this factor at most, far from where rounding matters."""
 LEAST_NOISE = 1e-150
 """Of the noise variance, however exact the predictions are."""
-NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
+"""Online rounds after which the noise variance becomes an exponential average: the noise may change."""
 MODERATION = 0.393
 """π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
 LEAST_CLICK_VARIANCE = 1e-4
+"""Of π(1 − π): one click at odds of one in ten thousand moves the log-odds by a finite step."""
 ROUNDING = 1e-10
+"""What is added to a unit diagonal, so that a Cholesky factor exists despite rounding."""
 
 
 class Filters(NamedTuple):
@@ -96,6 +113,7 @@ class Filters(NamedTuple):
     online: Any
 
 
+AWAKE = types.boolean[::1]
 TWO_NUMBERS, CHOICE = types.UniTuple(float64, 2), types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 FILTERS = types.NamedTuple(
     (V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters
@@ -230,7 +248,8 @@ def covariance(buffer: Any) -> Any:
     weights = filters.weights
     mean = filters.mean
     C, d = M.shape
-    result, least = np.zeros((d, d)), PARKED if filters.numbers[FREEDOM] > 0.0 else 0.0
+    result = np.zeros((d, d))
+    least = filters.numbers[PARKED] if filters.numbers[FREEDOM] > 0.0 else 0.0
     for c in range(C):
         w = weights[c]
         if w < least:
@@ -267,39 +286,119 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any) -> Any:
 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
-def click_evidence(reward: float, odds: float, spread: float, trust: float) -> Any:
-    """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π,
-    and h.
+def click_evidence(reward: float, odds: float, variance: float, trust: float) -> Any:
+    """Return what a click r says of log-odds N(odds, variance), as error, variance, log-likelihood and h.
 
-    π = σ(odds/√(1 + .393·spread)), h = π(1 − π), at least 1e-4: the extended Kalman filter of a logistic
-    model.
+    The error is (r − π)/h and its variance 1/h + variance, with π = σ(odds/√(1 + .393·variance)) and h =
+    π(1 − π), at least 1e-4: the extended Kalman filter of a logistic model, linearised at π. The
+    likelihood is that of the click under π, raised to `trust`.
     """
-    chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * spread)))
+    chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * variance)))
     chance = min(max(chance, LEAST_CLICK_VARIANCE), 1.0 - LEAST_CLICK_VARIANCE)
     h = max(chance * (1.0 - chance), LEAST_CLICK_VARIANCE)
     likelihood = (
         reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
     ) * trust
-    return (reward - chance) / h, 1.0 / h + spread, likelihood, h
+    return (reward - chance) / h, 1.0 / h + variance, likelihood, h
+
+
+@njit(types.boolean(V1, FILTERS, float64, float64, AWAKE, V2, V1, V1), **OPTIONS)
+def _predict(
+    z: Any,
+    filters: Any,
+    target: float,
+    offset_variance: float,
+    awake: Any,
+    G: Any,
+    variances: Any,
+    errors: Any,
+) -> Any:
+    """Fill in what every awake filter expects of a round; whether all squares are finite.
+
+    With g = Pz, the row of G (C, d): the variance zᵀg + offset_variance of the expectation, and the error
+    e = target − zᵀm. A variance below 0 is a rounding error.
+    """
+    M = filters.means
+    C, d = M.shape
+    for c in range(C):
+        if not awake[c]:
+            continue
+        g = G[c]
+        _product(z, filters.covariances[c], g)
+        variance = offset_variance
+        e = target
+        for i in range(d):
+            variance += g[i] * z[i]
+            e -= M[c, i] * z[i]
+        variances[c] = max(variance, 0.0)
+        errors[c] = e
+        if not (variances[c] < LARGEST_SQUARE and e * e < LARGEST_SQUARE):
+            return False
+    return True
+
+
+@njit(float64(FILTERS, AWAKE, V1, float64), **OPTIONS)
+def _reweigh(filters: Any, awake: Any, log_weights: Any, largest: float) -> Any:
+    """Replace the weights of awake filters by exp(log_weights − largest); returns the sum of all weights.
+
+    The largest exponent is 0, so that nothing overflows. Filters that rest are scaled like the sum of the
+    others, as if they had predicted what the others did.
+    """
+    weights = filters.weights
+    before = 0.0
+    after = 0.0
+    for c in range(len(weights)):
+        if awake[c]:
+            before += weights[c]
+            weights[c] = np.exp(log_weights[c] - largest)
+            after += weights[c]
+    resting_factor = after / before
+    total = 0.0
+    for c in range(len(weights)):
+        if not awake[c]:
+            weights[c] *= resting_factor
+        total += weights[c]
+    return total
+
+
+@njit(types.void(V1, FILTERS, float64, float64, float64), **OPTIONS)
+def _add_to_alarm(
+    z: Any, filters: Any, weight: float, square: float, score: float
+) -> Any:
+    """Add a round to the sums of the alarm: weight·zzᵀ, square·zzᵀ, score·z, and 1 to the count."""
+    online = filters.online
+    d = len(z)
+    for i in range(d):
+        for j in range(i + 1):
+            product = z[i] * z[j]
+            online[0, i, j] += weight * product
+            online[1, i, j] += square * product
+        online[0, d, i] += z[i] * score
+    online[0, d, d] += 1.0
 
 
 @njit(int64(IN1, float64, V1, float64, float64, float64), **OPTIONS)
 def learn(
-    x: Any, reward: float, buffer: Any, rounds: float, offset: float, doubt: float
+    x: Any,
+    reward: float,
+    buffer: Any,
+    rounds: float,
+    offset: float,
+    offset_variance: float,
 ) -> Any:
-    """One round, features x (p,) and reward, for every filter of a buffer after so many `rounds`.
+    """Learn one round, features x (p,) and reward, in every filter of a buffer; returns its status.
 
-    Then the weights and the mixture's mean follow. Returns the status of the round. `offset` is a part of the
-    expected reward, or of its log-odds, that is known beside the features but for a variance `doubt`; both
-    are 0 below.
+    `rounds` were learned before. `offset` is a part of the expected reward, or of its log-odds, that is known
+    beside the features up to the variance `offset_variance`; both are 0 below. The weights and the mean of
+    the mixture follow the filters.
 
-    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
-    weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−η/2), which outliers cannot rule, and the
-    noise variance moves towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 +
-    min(`rounds`, 1000). Errors beyond ten standard deviations count as ten. With ν = 0 the noise is known: w
-    ∝ w·N(e; 0, S). A SHARE of the weights returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S)
-    of the filter REFERENCE, what the round says of the variance of the noise, as Σ(…)zzᵀ beside Σzzᵀ, and how
-    far the reward is from what the logs expect.
+    Filter c is a Kalman filter. With S = v + zᵀPz and e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P +=
+    diag(q). With FREEDOM ν > 0 weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−η/2), which outliers
+    cannot rule, and the noise variance moves towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by
+    one part in 30 + min(`rounds`, 1000). Errors beyond ten standard deviations count as ten. With ν = 0 the
+    noise is known: w ∝ w·N(e; 0, S). A SHARE of the weights returns to the prior weights. The alarm gathers
+    v(e²/S + 2zᵀPz/S) of the filter REFERENCE, what the round says of the variance of the noise, as Σ(…)zzᵀ
+    beside Σzzᵀ, and how far the reward is from what the logs expect.
 
     With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of
     `click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
@@ -307,82 +406,80 @@ def learn(
     and h at the mixture's mean m̄ before the round, m₀ that of the logs.
 
     Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything
-    in the logs is refused; so is a round whose squares would overflow, before anything is changed.
+    in the logs is refused. So is a round whose squares would overflow, before anything is changed.
 
-    With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows
-    online rounds alone excepted. In the other rounds they predict what the rest predicts, so that their
-    weight stays (Freund et al. 1997).
+    With learned noise, filters of weight below PARKED learn every REST-th round only, except for REFERENCE.
+    In the other rounds they predict what the others predict, so that their weight stays (Freund et al. 1997).
     """
     filters = unpack(buffer)
     numbers = filters.numbers
     V = filters.basis
-    log_precision = filters.log_precision
     M = filters.means
-    P = filters.covariances
-    q = filters.process
     v = filters.noise
-    weights, prior_weights = filters.weights, filters.prior_weights
-    reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
+    weights = filters.weights
+    reference = int(numbers[REFERENCE])
+    link = int(numbers[LINK])
     share = numbers[SHARE]
     freedom = numbers[FREEDOM]
     trust = numbers[TRUST]
+    parked_below = numbers[PARKED]
     C, d = M.shape
+
+    # Refuse what would leave a broken state, before anything is changed.
     rotated = np.empty((1, d))
     if len(x) != V.shape[0] or not rotate(x.reshape((1, len(x))), V, rotated):
         return REFUSED
     z = rotated[0]
-    if _is_too_far(z, log_precision):
+    if _is_too_far(z, filters.log_precision):
         return REFUSED
     if not reward * reward < LARGEST_SQUARE or (
         link == LOGIT and not 0.0 <= reward <= 1.0
     ):
         return REFUSED
-    counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
-    all_awake = freedom <= 0.0 or int(rounds) % REST == 0
-    G, notes = np.empty((C, d)), np.empty((4, C))
-    spreads = notes[0]
+    all_awake = freedom <= 0.0 or int(rounds) % int(numbers[REST]) == 0
+    awake = np.zeros(C, dtype=np.bool_)
+    for c in range(C):
+        awake[c] = all_awake or weights[c] >= parked_below or c == reference
+    G = np.empty((C, d))
+    notes = np.empty((4, C))
+    variances = notes[0]
     errors = notes[1]
     gains = notes[2]
-    likelihoods = notes[3]
-    awake = np.zeros(C, dtype=np.bool_)
+    log_weights = notes[3]
+    target = reward - offset
+    if not _predict(z, filters, target, offset_variance, awake, G, variances, errors):
+        return REFUSED
+
+    # Correct means and noise variances, and gather the likelihoods.
+    counted = numbers[NOISE_PRIOR_ROUNDS] + min(rounds, NOISE_MEMORY)
     largest = -np.inf
-    apart = 0.0
+    score = 0.0
     square = 0.0
     weight = 1.0
     cut = 0.0
     for c in range(C):
-        awake[c] = all_awake or weights[c] >= PARKED or c == reference
         if not awake[c]:
             continue
         g = G[c]
-        _product(z, P[c], g)
-        spread, e = doubt, reward - offset
-        for i in range(d):
-            spread += g[i] * z[i]
-            e -= M[c, i] * z[i]
-        spreads[c], errors[c] = max(spread, 0.0), e
-        if not (spreads[c] < LARGEST_SQUARE and e * e < LARGEST_SQUARE):
-            return REFUSED
-    for c in range(C):
-        if not awake[c]:
-            continue
-        g = G[c]
-        spread = spreads[c]
+        variance = variances[c]
         e = errors[c]
-        S = spread + max(v[c], spread / STEEPEST)
-        likelihood, h = 0.0, 0.0
+        S = variance + max(v[c], variance / STEEPEST)
+        likelihood = 0.0
+        h = 0.0
         if link == LOGIT:
-            e, S, likelihood, h = click_evidence(reward, reward - e, spread, trust)
+            e, S, likelihood, h = click_evidence(reward, reward - e, variance, trust)
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
-            if abs(e) > furthest or spread > STEEPEST * v[c]:
+            if abs(e) > furthest or variance > STEEPEST * v[c]:
                 cut += weights[c]
             e = min(max(e, -furthest), furthest)
         if c == reference and link == IDENTITY:
-            apart, square = e, v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
+            # r − zᵀm₀ = e + zᵀ(m − m₀), with e cut where it is an outlier.
+            square = v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
+            score = e
             for i in range(d):
-                apart += z[i] * (M[c, i] - filters.logs_mean[i])
+                score += z[i] * (M[c, i] - filters.logs_mean[i])
         for i in range(d):
             M[c, i] += g[i] * e * gain
         surprise = e * e * gain
@@ -394,65 +491,57 @@ def learn(
                 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom))
                 * trust
             )
-            own = v[c] * gain
+            noise_part = v[c] * gain  # of the variance S
             v[c] = max(
-                v[c] + (v[c] * (1.0 - own) + own * own * e * e - v[c]) / counted,
+                v[c]
+                + (v[c] * (1.0 - noise_part) + noise_part * noise_part * e * e - v[c])
+                / counted,
                 LEAST_NOISE,
             )
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
-        gains[c], likelihoods[c] = gain, np.log(weights[c]) + likelihood
-        largest = max(largest, likelihoods[c])
-    before, after = 0.0, 0.0
-    for c in range(C):
-        if awake[c]:
-            before += weights[c]
-            weights[c] = np.exp(likelihoods[c] - largest)
-            after += weights[c]
-    rest, total = after / before, 0.0
-    for c in range(C):
-        if not awake[c]:
-            weights[c] *= rest
-        total += weights[c]
+        gains[c] = gain
+        log_weights[c] = np.log(weights[c]) + likelihood
+        largest = max(largest, log_weights[c])
+
+    # Weights, and the covariances: P −= gain·ggᵀ, then the steps of the rounds until the next lesson.
+    total = _reweigh(filters, awake, log_weights, largest)
     for c in range(C):
         parked = (
             all_awake
             and freedom > 0.0
-            and weights[c] < PARKED * total
+            and weights[c] < parked_below * total
             and c != reference
         )
-        weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
+        returned = share * filters.prior_weights[c]
+        weights[c] = (1.0 - share) * weights[c] / total + returned
         if awake[c]:
-            elapsed = float(REST) if parked else 1.0  # rounds, for this filter
-            _absorb(G[c], gains[c], q[c], elapsed, P[c])
+            elapsed = numbers[REST] if parked else 1.0
+            _absorb(G[c], gains[c], filters.process[c], elapsed, filters.covariances[c])
+
+    # The alarm sees clicks at the mixture's mean before the round, so that comes before `mix`.
     if link == LOGIT:
-        odds, expected = offset, offset
+        odds = offset
+        expected = offset
         for i in range(d):
             odds += z[i] * filters.mean[i]
             expected += z[i] * filters.logs_mean[i]
         error, _, _, weight = click_evidence(reward, odds, 0.0, 1.0)
-        apart, square = weight * (error + odds - expected), weight
+        score = weight * (error + odds - expected)
+        square = weight
     mix(buffer)
-    online = filters.online
-    for i in range(d):
-        for j in range(i + 1):
-            product = z[i] * z[j]
-            online[0, i, j] += weight * product
-            online[1, i, j] += square * product
-        online[0, d, i] += z[i] * apart
-    online[0, d, d] += 1.0
+    _add_to_alarm(z, filters, weight, square, score)
     return WINSORISED if cut > 0.5 else LEARNED
 
 
 NO_LIMIT = -1.0
 """The caution of a policy whose tests have no limit."""
-DOUBT = 0.02
-"""Least weight of the filter that knows online rounds alone, where tests are weighed."""
-NEGLECT, PATIENCE = 3.0, 3.0
-"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
-TEST_PRICE, TEST_ROUNDS = 3.0, 8.0
 SMALLEST_GAP = 1e-6
-UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
+"""Least gap of two means in units of the noise's standard deviation: it divides."""
+UNLIKELY = 1e-5
+"""Weight below which a filter is left out of the value of a test, for speed."""
+IMPOSSIBLE = 1e-12
+"""Probability of being better below which an action is not tested: it divides."""
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
@@ -541,8 +630,7 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
 def _find_test(
     Z: Any, filters: Any, rounds: float, remaining: float, doubted: float, means: Any
 ) -> Any:
-    """The neglected action, of those with coordinates Z (K, d), that is most worth a test, or −1; means (K,)
-    of the mixture.
+    """Return the neglected action of Z (K, d) that is most worth a test, or −1, given the means (K,).
 
     gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0), the filter
     that knows online rounds alone weighing DOUBT + `doubted` at least. It takes n = 3(1 + 8s²/δ²) rounds to
@@ -555,14 +643,17 @@ def _find_test(
     numbers, K = filters.numbers, len(Z)
     noise = numbers[NOISE]
     caution = numbers[CAUTION]
+    price = numbers[TEST_PRICE]
+    test_rounds = numbers[TEST_ROUNDS]
     known = filters.covariances[int(numbers[REFERENCE])]
+    neglected = numbers[NEGLECT]
     neglect = _neglect(Z, filters, rounds)
     leader = np.argmax(means)
     account = np.inf
     if caution != NO_LIMIT and doubted <= 0.5:
         account = rounds * caution * (means[leader] - means.mean())
         for k in range(K):
-            if neglect[k] >= NEGLECT:
+            if neglect[k] >= neglected:
                 account -= (
                     noise
                     / max(form(Z[k], known), LEAST_NOISE)
@@ -570,19 +661,21 @@ def _find_test(
                 )
     top, chosen = 1.0, -1
     for k in range(K):
-        if k == leader or neglect[k] < NEGLECT or neglect[k] < neglect[leader]:
+        if k == leader or neglect[k] < neglected or neglect[k] < neglect[leader]:
             continue
         gap = max(means[leader] - means[k], SMALLEST_GAP * np.sqrt(noise))
         if gap > account:
             continue
-        better, gain = _advantage(Z[k], Z[leader], filters, min(1.0, DOUBT + doubted))
+        better, gain = _advantage(
+            Z[k], Z[leader], filters, min(1.0, numbers[DOUBT] + doubted)
+        )
         if better < IMPOSSIBLE:
             continue
         reach = gap + gain / better
         ratio = (
             remaining
             * gain
-            / (TEST_PRICE * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * gap)
+            / (price * (1.0 + test_rounds * noise / (reach * reach)) * gap)
         )
         if ratio > top:
             top, chosen = ratio, k
@@ -616,8 +709,9 @@ def _most_promising(Z: Any, P: Any, means: Any, leader: int, deviations: float) 
 
 @njit(CHOICE(IN2, V1, float64, float64, V1), **SHORT)
 def decide(X: Any, buffer: Any, rounds: float, remaining: float, means: Any) -> Any:
-    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or REFUSED;
-    and the place of its reason in REASONS. The mixture's means (K,) go to `means`.
+    """Return the index of the action of X (K, p) to play, or REFUSED, and that of its reason in REASONS.
+
+    `rounds` were learned and `remaining` are to come. The mixture's means (K,) go to `means`.
 
     An action worth a test, where tests are allowed; else the largest mean plus DEVIATIONS standard deviations
     of what the logs leave open, by the first filter, in which nothing changed; plus one of the whole mixture
@@ -632,7 +726,7 @@ def decide(X: Any, buffer: Any, rounds: float, remaining: float, means: Any) -> 
         if filters.trusts_logs[c] == 0.0:
             doubted += filters.weights[c]
     may_test = doubted > 0.5 or filters.numbers[CAUTION] != 0.0
-    if may_test and rounds >= PATIENCE * d:
+    if may_test and rounds >= filters.numbers[PATIENCE] * d:
         tested = _find_test(Z, filters, rounds, remaining, doubted, means)
         if tested >= 0:
             return tested, TEST
@@ -651,17 +745,15 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
     return decide(X, buffer, rounds, remaining, np.empty(X.shape[0]))
 
 
-# -- likelihoods of the alarm
-# ------------------------------------------------------------------------------------------
+# -- likelihoods of the alarm --
 
 
 @njit(float64(V2, V1, V2, V2), **OPTIONS)
 def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
-    """U ← L⁻¹U, LLᵀ = rest + G·diag(w)·Gᵀ (p, p), G (p, q); returns log N(u; 0, LLᵀ), up to a constant, of
-    the last column u.
+    """Turn U into L⁻¹U, and return log N(u; 0, LLᵀ) for its last column u.
 
-    Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no
-    harm.
+    LLᵀ = rest + G·diag(w)·Gᵀ (p, p), G is (p, q), and the logarithm is up to a constant. Rows and columns
+    are scaled to a unit diagonal, which is raised a little, so that directions never tried do no harm.
     """
     p = len(rest)
     M = np.empty((p, p))

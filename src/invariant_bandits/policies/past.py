@@ -147,9 +147,7 @@ class Past:
         )
 
     def in_windows(self, windows: int) -> Past:
-        """Return a copy of this Past object whose logged rounds are cut into another number of windows
-        (periods).
-        """
+        """Return a copy of this Past object with its logged rounds cut into `windows` periods."""
         if self.logs is None:
             raise InputError(
                 "windows: the logged rounds are not at hand, only their moments"

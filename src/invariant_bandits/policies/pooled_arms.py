@@ -150,7 +150,7 @@ class PooledArms(ReasoningPolicy):
             doubt = float(variances[0])
             spread = width * width
             noise = self.shared.mixture.believed_noise
-            self.shared.learn_beside(rows[0], reward, level, doubt)
+            self.shared.update_with_offset(rows[0], reward, level, doubt)
             error, total = reward - mean - level, spread + doubt + noise
             if self.shared.link == "logit":
                 error, total, _, _ = kernels.click_evidence(
@@ -165,8 +165,9 @@ class PooledArms(ReasoningPolicy):
             self.learned[code] = self.rounds
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
-        """This policy with one arm more: it has the level of the population, and its variance. What its
-        features say is in the shared part.
+        """Return a copy of this policy with one more arm, whose level is that of the population.
+
+        What the features of the new arm say is in the shared part.
         """
         if not self.arms:
             raise InputError(

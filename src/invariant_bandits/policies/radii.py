@@ -46,8 +46,7 @@ class Logs(NamedTuple):
     subspace_error: float = 0.0
 
 
-# -- radii of published policies
-# --------------------------------------------------------------------------------------
+# -- radii of published policies --
 
 
 def lemma1_radius(
@@ -57,11 +56,10 @@ def lemma1_radius(
     ridge: float,
     norm_bound: float,
 ) -> float:
-    """Return the confidence radius of a ridge regression (the paper's Lemma 1; Abbasi-Yadkori et al. 2011,
-    Theorem 2).
+    """Return the confidence radius of a ridge regression (the paper's Lemma 1).
 
-    With probability 1 − delta, the radius bounds the error of the coefficients in all rounds at once,
-    in the norm of the regularised Gram matrix A::
+    It is Theorem 2 of Abbasi-Yadkori et al. (2011). With probability 1 − delta, the radius bounds the
+    error of the coefficients in all rounds at once, in the norm of the regularised Gram matrix A::
 
         σ√(2 log(1/η) + log_volume) + √λ·M        log_volume = log(det A / det λI)
     """
@@ -98,8 +96,9 @@ def discounted_radius(
 
 
 def thompson_scale(rounds: int, dim: int, delta: float, noise_scale: float) -> float:
-    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from
-    1.
+    """Return the scale of the draws in Thompson sampling (Agrawal & Goyal 2013).
+
+    Draws have the standard deviation σ√(9d·log(t/η)) times A^{-1/2}, with rounds t counted from 1.
     """
     return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(delta)))
 
@@ -109,18 +108,16 @@ def disjoint_radius(delta: float) -> float:
     return 1.0 + sqrt(0.5 * (log(2.0) - log(delta)))
 
 
-# -- radii of ISD-linUCB
-# ----------------------------------------------------------------------------------------------
+# -- radii of ISD-linUCB --
 
 
 def theorem1_residual_radius(
     rounds: float, residual_dim: int, assumed: Assumptions
 ) -> float:
-    """Return the confidence radius of the drifting coefficients if the stable ones are known (the paper's
-    Theorem 1).
+    """Return the confidence radius of the drifting coefficients if the stable ones are known.
 
-    The radius is that of Lemma 1 (`lemma1_radius`), with the log-determinant replaced by its upper bound
-    after t rounds::
+    This is the paper's Theorem 1. The radius is that of Lemma 1 (`lemma1_radius`), with the
+    log-determinant replaced by its upper bound after t rounds::
 
         log(det A / det λI) ≤ p_res·log(1 + tL²/(λ·p_res))
     """
@@ -137,11 +134,11 @@ def theorem2_invariant_radius(
     *,
     constants: str = CORRECTED,
 ) -> float:
-    """Return the confidence radius of the stable coefficients if the stable directions are known (the paper's
-    Theorem 2).
+    """Return the confidence radius of the stable coefficients if the stable directions are known.
 
-    With probability 1 − 2·delta, the radius with the corrected constants bounds the error of the
-    regression over all logged rounds (equation 6) in the norm of the logs' Gram matrix::
+    This is the paper's Theorem 2. With probability 1 − 2·delta, the radius with the corrected constants
+    bounds the error of the regression over all logged rounds (equation 6) in the norm of the logs' Gram
+    matrix::
 
         σ√(4 log(1/η) + 2p_inv·log(1 + L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η))
 
@@ -178,11 +175,11 @@ def theorem2_invariant_radius(
 def lemma2_invariant_radius(
     logs: Logs, assumed: Assumptions, *, constants: str = CORRECTED
 ) -> float:
-    """Return the confidence radius of the stable coefficients if the stable directions are estimated (the
-    paper's Lemma 2).
+    """Return the confidence radius of the stable coefficients if their directions are estimated.
 
-    With probability 1 − 4·delta, the radius with the corrected constants bounds the distance of the
-    estimate from Π̂β, the part of the stable coefficients along the estimated directions::
+    This is the paper's Lemma 2. With probability 1 − 4·delta, the radius with the corrected constants
+    bounds the distance of the estimate from Π̂β, the part of the stable coefficients along the estimated
+    directions::
 
         Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M
 
@@ -212,10 +209,9 @@ def lemma3_residual_radius(
     subspace_error: float,
     assumed: Assumptions,
 ) -> float:
-    """Return the confidence radius of the drifting coefficients if the stable ones are estimated (the paper's
-    Lemma 3).
+    """Return the confidence radius of the drifting coefficients if the stable ones are estimated.
 
-    The radius after t online rounds is::
+    This is the paper's Lemma 3. The radius after t online rounds is::
 
         Theorem 1's radius + L(M·ΔΠ + ‖β̂ − β‖)√(p_res·t)
 
@@ -262,8 +258,7 @@ def self_normalised_invariant_radius(invariant_dim: int, delta: float) -> float:
     return sqrt(invariant_dim * (1.0 + x))
 
 
-# -- bounds on the regret; `scales` are noise_scale, ridge, norm_bound and feature_bound as in Assumptions
-# -------------
+# -- bounds on the regret; `scales` are noise_scale, ridge, norm_bound and feature_bound as in Assumptions --
 
 
 def _regret_of_exploration(
@@ -317,11 +312,11 @@ def theorem3_regret_bound(
     constants: str = CORRECTED,
     **scales: Any,
 ) -> float:
-    """Return a bound on the regret of ISD-linUCB if the stable directions and the coefficients along them are
-    estimated from logs (the paper's Theorem 3).
+    """Return a bound on the regret of ISD-linUCB if the stable part is estimated from logs.
 
-    The policy plays with the radii of Lemmas 2 and 3 (radius="theorem"). With the corrected constants its
-    regret is at most the bound with probability 1 − 11·`delta`, by default 1 − 1/T::
+    This is the paper's Theorem 3. The policy plays with the radii of Lemmas 2 and 3 (radius="theorem").
+    With the corrected constants its regret is at most the bound with probability 1 − 11·`delta`, by
+    default 1 − 1/T::
 
         T·(2Lρ_inv/√(λ0·T0) + 2LM·ΔΠ) + 2 max(LM, ρ_res)·√(2T·p_res·log(1 + TL²/(λ·p_res)))
 

@@ -116,9 +116,7 @@ class Randomised(BasePolicy):
         return cls(find_policy(policy).build(past, **options), **own)
 
     def _share_lock(self) -> None:
-        """One lock for both, so that no thread changes the wrapped policy between its answers and the
-        draw.
-        """
+        """Use the lock of the wrapped policy: no thread changes that one between its answers and the draw."""
         if isinstance(self.policy, ThreadSafe):
             self._lock = self.policy._lock
 
@@ -177,9 +175,7 @@ class Randomised(BasePolicy):
         return self.choose(features)[1]
 
     def scores(self, features: Any) -> Scores:
-        """Return expected rewards and widths from the wrapped policy, and the probability of choosing each
-        action.
-        """
+        """Return expected rewards and widths from the wrapped policy, and exact propensities."""
         with self._lock:
             scores = self.policy.scores(features)
             return Scores(scores.mean, scores.width, self.propensities(features))
@@ -253,9 +249,7 @@ class Randomised(BasePolicy):
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the wrapped policy by its name and settings, the seed as a
-        number.
-        """
+        """Return what the constructor was given, and name and settings of the wrapped policy."""
         with self._lock:
             wrapped = {
                 "policy": name_of(self.policy),

@@ -78,9 +78,7 @@ class RegisteredPolicy:
         return bool(getattr(self.kinds({})[-1], "keeps_baseline", False))
 
     def build(self, past: Past, **options: Any) -> Any:
-        """A fresh policy that knows the past; options of the caller's, and those of the name, which come
-        first.
-        """
+        """Return a fresh policy that knows the past; options of the name precede those of the caller."""
         try:
             with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                 return start(self.kind, past, **{**options, **self.options})
@@ -102,9 +100,7 @@ class RegisteredPolicy:
             ) from error
 
     def takes(self, option: str) -> bool:
-        """Whether the option can be given: `from_past` or the constructor knows it, and the name does not
-        fix it.
-        """
+        """Whether the option can be given: `from_past` or the constructor has it, the name leaves it open."""
         return option in self.open_options()
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -117,8 +113,9 @@ class RegisteredPolicy:
             )
 
     def open_options(self) -> set[str]:
-        """Names of the options that can be given: keywords of `from_past` and, as far as it hands others on,
-        of the constructors behind it.
+        """Return the names of the options that can be given.
+
+        They are the keywords of `from_past` and, if it hands others on, those of the constructors behind it.
         """
         names: set[str] = (
             set() if self.wraps is None else find_policy(self.wraps).open_options()
@@ -201,9 +198,9 @@ def register_policy(
 
 
 def find_policy(name: str) -> RegisteredPolicy:
-    """The registered policy of this name; the name of its class is understood, and a wrapper's before another
-    name.
+    """Return the registered policy of this name.
 
+    The name of its class is understood as well, and the name of a wrapper before that of a policy.
     Options may follow: "randomised-linucb,floor=0.1,exploration=0.3" is a name for that policy with these
     options.
     """
@@ -327,8 +324,13 @@ def _label(policy: Any) -> str:
 
 
 def checked_makers(policies: Any) -> dict[str, Maker]:
-    """Name -> maker, from a mapping of names to makers, classes or registered names, or a list of registered
-    names, which keep the spelling they were asked with, or of contenders.
+    """Return makers by name.
+
+    Parameters
+    ----------
+    policies : mapping or sequence
+        Names with their makers, classes or registered names; or a list of registered names, which keep their
+        spelling, of contenders or of classes.
     """
     if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
         raise InputError(

@@ -18,7 +18,8 @@ from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.plotting import PATH_COLOURS, theme
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.mixture import HYPOTHESES, LEAST_TRUST, trust
+from invariant_bandits.policies.constants import HYPOTHESES, TRUST
+from invariant_bandits.policies.mixture import trust
 from invariant_bandits.simulation.episodes import KnownEpisode
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 
@@ -149,7 +150,7 @@ def draw_trust(theme_name: str) -> Figure:
     with theme(theme_name) as colours:
         figure, axis = _panels(1)
         axis.plot(ratios, values, color=colours["stable"], lw=1.8)
-        axis.axhline(LEAST_TRUST, color=colours["ink"], lw=0.8, ls=":")
+        axis.axhline(TRUST.least, color=colours["ink"], lw=0.8, ls=":")
         axis.set_xscale("log")
         axis.set_xticks([0.1, 0.3, 1.0, 3.0], ["0.1", "0.3", "1", "3"])
         axis.minorticks_off()

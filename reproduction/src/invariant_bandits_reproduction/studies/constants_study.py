@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -19,9 +14,8 @@ import numpy as np
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition import drift_prior
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.policies import auto, mixture, mixture_kernels
+from invariant_bandits.policies import constants as stages
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.mixture import Baseline
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
@@ -37,68 +31,7 @@ from invariant_bandits_reproduction.studies.harness import (
 AS_IS = "as is"
 HALF = 0.5
 DOUBLE = 2.0
-KERNEL_CONSTANTS = {
-    name: float(getattr(mixture_kernels, name))
-    for name in (
-        *(
-            "NOISE_PRIOR_ROUNDS",
-            "PARKED",
-            "REST",
-            "DOUBT",
-            "NEGLECT",
-            "PATIENCE",
-            "TEST_PRICE",
-            "TEST_ROUNDS",
-        ),
-    )
-}
-"""Constants of the compiled loops that the study varies, and their values."""
 CHANGES_THE_PRIOR = (drift_prior, "RARELY_PERSISTENT")
-
-
-@contextmanager
-def kernels_with_settings() -> Iterator[None]:
-    """Let AutoISD run on compiled loops that read KERNEL_CONSTANTS from the buffer instead of their source.
-
-    They are compiled once for all variants, about half a minute. `Variant` writes the constants.
-    """
-    name = "mixture_kernels_with_settings"
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        path = Path(folder) / f"{name}.py"
-        path.write_text(
-            _source_with_settings(Path(mixture_kernels.__file__).read_text())
-        )
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        stack.enter_context(patch.dict(sys.modules, {name: module}))
-        spec.loader.exec_module(module)
-        stack.enter_context(patch.object(mixture, "kernels", module))
-        stack.enter_context(patch.object(auto, "kernels", module))
-        yield
-
-
-def _source_with_settings(source: str) -> str:
-    """The source of the loops in which function bodies read the constants from `filters.numbers`."""
-    places = {
-        name: mixture_kernels.NUMBERS + place
-        for place, name in enumerate(KERNEL_CONSTANTS)
-    }
-    source = re.sub(
-        r"^NUMBERS = \d+$",
-        f"NUMBERS = {max(places.values()) + 1}",
-        source,
-        flags=re.MULTILINE,
-    )
-    words = re.compile(r"\b(" + "|".join(places) + r")\b")
-    lines = [
-        words.sub(lambda match: f"filters.numbers[{places[match[1]]}]", line)
-        if line[:1] == " "
-        else line
-        for line in source.splitlines()
-    ]
-    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -111,13 +44,10 @@ class Variant:
         In place while the policy is made.
     options : name -> value
         Of AutoISD.
-    loops : name -> value
-        Of KERNEL_CONSTANTS.
     """
 
     constants: Mapping[tuple[ModuleType, str], Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    loops: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, past: Past, **options: Any) -> AutoISD:
         """A fresh policy."""
@@ -130,13 +60,7 @@ class Variant:
                 prior = DriftPrior.from_moments(
                     past.moments, fit.basis_, drifting=fit.drifting_directions
                 )
-            policy = AutoISD(prior, horizon=past.horizon, **{**options, **self.options})
-        buffer = policy.mixture.buffer
-        if auto.kernels is not mixture_kernels:
-            place = mixture_kernels.NUMBERS
-            values = list((KERNEL_CONSTANTS | dict(self.loops)).values())
-            buffer[place : place + len(values)] = values
-        return policy
+            return AutoISD(prior, horizon=past.horizon, **{**options, **self.options})
 
 
 @dataclass(frozen=True)
@@ -165,11 +89,9 @@ def _normalized(
     return tuple((scaled / scaled.sum()).tolist())
 
 
-def _of_mixture(
-    name: str, change: Callable[[Any, float], Any]
-) -> Callable[[float], Variant]:
-    value = getattr(mixture, name)
-    return lambda factor: Variant({(mixture, name): change(value, factor)})
+def _stage(name: str, **values: Any) -> Variant:
+    """AutoISD with other values in one of the dataclasses of `constants`."""
+    return Variant({(stages, name): replace(getattr(stages, name), **values)})
 
 
 def _times(value: Any, factor: float) -> Any:
@@ -181,72 +103,46 @@ def _times(value: Any, factor: float) -> Any:
     )
 
 
-def _weight(place: int, name: str = "HYPOTHESIS_WEIGHTS") -> Callable[[float], Variant]:
-    return _of_mixture(
-        name, lambda weights, factor: _normalized(weights, place, factor)
+def _scaled(stage: str, *names: str) -> Callable[[float], Variant]:
+    """Constants of a stage times the factor."""
+    known = getattr(stages, stage)
+    return lambda factor: _stage(
+        stage, **{name: _times(getattr(known, name), factor) for name in names}
     )
 
 
-def _loop(name: str) -> Callable[[float], Variant]:
-    return lambda factor: Variant(loops={name: KERNEL_CONSTANTS[name] * factor})
-
-
-def _break_sizes(factor: float) -> Variant:
-    sizes = {
-        (mixture, name): _times(getattr(mixture, name), factor)
-        for name in ("BREAK_SIZES", "LARGE_BREAK")
-    }
-    return Variant(sizes)
-
-
-def _flat(factor: float) -> Variant:
-    sizes = mixture.FEATURE_SIZES._replace(
-        widest=mixture.VERY_FLAT * factor, others=(factor,)
+def _weight(place: int, name: str = "weights") -> Callable[[float], Variant]:
+    weights = getattr(stages.FEATURES, name)
+    return lambda factor: _stage(
+        "FEATURES", **{name: _normalized(weights, place, factor)}
     )
-    flat = {
-        (mixture, name): getattr(mixture, name) * factor
-        for name in ("FLAT", "VERY_FLAT")
-    }
-    return Variant({**flat, (mixture, "FEATURE_SIZES"): sizes})
 
 
-def _baselines(change: Callable[[Baseline], Baseline]) -> Variant:
-    """All ways in which baselines may behave, changed; shares add up to 1 as before."""
-    constants: dict[tuple[ModuleType, str], Any] = {}
-    for name in ("CORE_BASELINES", "OTHER_BASELINES", "BROKEN_BASELINES"):
-        changed = {}
-        for moves, kinds in getattr(mixture, name).items():
-            kinds = [change(kind) for kind in kinds]
-            total = sum(kind.share for kind in kinds)
-            changed[moves] = tuple(
-                kind._replace(share=kind.share / total) for kind in kinds
-            )
-        constants[mixture, name] = changed
-    return Variant(constants)
+def _drift_factors(factor: float) -> Variant:
+    drifts = stages.FEATURES.drifts
+    return _stage(
+        "FEATURES",
+        drifts=tuple((factor * c, rate) for c, rate in drifts),
+    )
 
 
-def _baseline_rate(factor: float) -> Variant:
-    return _baselines(lambda kind: kind._replace(step=kind.step * factor))
+def _drift_steps(factor: float) -> Variant:
+    drifts = stages.FEATURES.drifts
+    return _stage("FEATURES", drifts=tuple((c, factor * rate) for c, rate in drifts))
 
 
-def _baseline_doubt(factor: float) -> Variant:
-    return _baselines(lambda kind: kind._replace(doubt=kind.doubt * factor))
+def _signal_level(factor: float) -> Variant:
+    level = stages.TRUST.signal_level
+    return _stage("TRUST", signal_level=1.0 - factor * (1.0 - level))
 
 
 def _still_baselines(factor: float) -> Variant:
-    return _baselines(
-        lambda kind: (
-            kind
-            if kind.step or kind.doubt
-            else kind._replace(share=kind.share * factor)
-        )
-    )
-
-
-def _size(name: str) -> Callable[[float], Variant]:
-    return _of_mixture(
-        "FEATURE_SIZES",
-        lambda sizes, factor: sizes._replace(**{name: factor * getattr(sizes, name)}),
+    still = stages.BASELINES.still
+    moving = stages.BASELINES.moving
+    return _stage(
+        "BASELINES",
+        still=_normalized(still, 0, factor),
+        moving=_normalized(moving, 1, factor),
     )
 
 
@@ -262,61 +158,55 @@ CONSTANTS = (
         "weight of “nothing changed” at η = 0.1",
         "0.8",
         STUDY,
-        _weight(0, "WEAK_SIGNAL_WEIGHTS"),
+        _weight(0, "weak_signal_weights"),
     ),
     Constant(
-        "`DRIFTS`, factors c",
+        "`Members.drifts`, factors c",
         "¼ to 16",
         METHOD + ": a grid of factor 4",
-        _of_mixture(
-            "DRIFTS",
-            lambda drifts, factor: tuple((factor * c, rate) for c, rate in drifts),
-        ),
+        _drift_factors,
     ),
     Constant(
-        "`DRIFTS`, steps per round",
+        "`Members.drifts`, steps per round",
         "0.001 to 0.05",
         METHOD + ": a grid of factor 5 to 10",
-        _of_mixture(
-            "DRIFTS",
-            lambda drifts, factor: tuple((c, factor * rate) for c, rate in drifts),
-        ),
+        _drift_steps,
     ),
     Constant(
-        "`BREAK_SIZES`, `LARGE_BREAK`",
+        "`Members.break_sizes`",
         "0.05, 0.5, 2",
         METHOD + ": a grid",
-        _break_sizes,
+        _scaled("FEATURES", "break_sizes"),
     ),
     Constant(
-        "`FLAT`, `VERY_FLAT`",
+        "`Members.walking`, `Members.widest`",
         "10, 30",
         CONVENTION + ": far wider than any coefficient",
-        _flat,
+        _scaled("FEATURES", "widest", "narrower", "walking", "useless_baseline"),
     ),
     Constant(
-        "`USELESS_RATES`",
+        "`Members.useless_rates`",
         "0.001, 0.01",
         METHOD + ": a grid",
-        _of_mixture("USELESS_RATES", _times),
+        _scaled("FEATURES", "useless_rates"),
     ),
-    Constant("`BASELINE_RATE`", "0.02 s²", STUDY, _baseline_rate),
+    Constant("`Baselines.step`", "0.02 s²", STUDY, _scaled("BASELINES", "step")),
     Constant(
-        "`BASELINE_DOUBT`, `BROKEN_BASELINE_DOUBT`",
+        "`Baselines.doubt`, `Baselines.broken_doubt`",
         "10 s², 0.5 s²",
         CONVENTION,
-        _baseline_doubt,
+        _scaled("BASELINES", "doubt", "broken_doubt"),
     ),
     Constant(
         "share of still baselines (others: 0.3, 0.1)", "0.6", STUDY, _still_baselines
     ),
-    Constant("`LEAST_TRUST`", "0.1", STUDY, _of_mixture("LEAST_TRUST", _times)),
-    Constant("`DRIFT_ROUNDS`", "10", STUDY, _of_mixture("DRIFT_ROUNDS", _times)),
+    Constant("`Trust.least`", "0.1", STUDY, _scaled("TRUST", "least")),
+    Constant("`Trust.drift_rounds`", "10", STUDY, _scaled("TRUST", "drift_rounds")),
     Constant(
-        "1 − `SIGNAL_LEVEL`",
+        "1 − `Trust.signal_level`",
         "0.1",
         CONVENTION + ": a test at 10 %",
-        _of_mixture("SIGNAL_LEVEL", lambda level, factor: 1.0 - factor * (1.0 - level)),
+        _signal_level,
     ),
     Constant(
         "`RARELY_PERSISTENT`",
@@ -326,33 +216,61 @@ CONSTANTS = (
             {CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}
         ),
     ),
-    Constant("`Sizes.continuing` (arms: 0.5)", "0.1", STUDY, _size("continuing")),
-    Constant("`Sizes.persistent` (arms: 0.95)", "0.1", STUDY, _size("persistent")),
     Constant(
-        "`STUDENT_FREEDOM`", "5", CONVENTION, _of_mixture("STUDENT_FREEDOM", _times)
+        "`Members.continuing` (arms: 0.5)",
+        "0.1",
+        STUDY,
+        _scaled("FEATURES", "continuing"),
     ),
-    Constant("`NOISE_PRIOR_ROUNDS`", "30", STUDY, _loop("NOISE_PRIOR_ROUNDS")),
     Constant(
-        "`share`",
+        "`Members.persistent` (arms: 0.95)",
+        "0.1",
+        STUDY,
+        _scaled("FEATURES", "persistent"),
+    ),
+    Constant(
+        "`Learning.student_freedom`",
+        "5",
+        CONVENTION,
+        _scaled("LEARNING", "student_freedom"),
+    ),
+    Constant(
+        "`Learning.noise_prior_rounds`",
+        "30",
+        STUDY,
+        _scaled("LEARNING", "noise_prior_rounds"),
+    ),
+    Constant(
+        "`Learning.share`",
         "10⁻⁵",
         STUDY,
-        lambda factor: Variant(options={"share": factor * auto.DEFAULT_SHARE}),
+        lambda factor: Variant(options={"share": factor * stages.LEARNING.share}),
     ),
     Constant(
-        "`Sizes.deviations` of a choice (arms: 1)", "0.5", STUDY, _size("deviations")
+        "`Members.deviations` of a choice (arms: 1)",
+        "0.5",
+        STUDY,
+        _scaled("FEATURES", "deviations"),
     ),
-    Constant("`DOUBT`", "0.02", STUDY, _loop("DOUBT")),
-    Constant("`NEGLECT`", "3", STUDY, _loop("NEGLECT")),
-    Constant("`PATIENCE`", "3", CONVENTION, _loop("PATIENCE")),
-    Constant("`TEST_PRICE`", "3", STUDY, _loop("TEST_PRICE")),
+    Constant("`Tests.doubt`", "0.02", STUDY, _scaled("TESTS", "doubt")),
+    Constant("`Tests.neglect`", "3", STUDY, _scaled("TESTS", "neglect")),
+    Constant("`Tests.patience`", "3", CONVENTION, _scaled("TESTS", "patience")),
+    Constant("`Tests.price`", "3", STUDY, _scaled("TESTS", "price")),
     Constant(
-        "`TEST_ROUNDS`",
+        "`Tests.rounds`",
         "8",
         METHOD + ": a test at two standard errors",
-        _loop("TEST_ROUNDS"),
+        _scaled("TESTS", "rounds"),
     ),
-    Constant("`PARKED`", "10⁻⁴", METHOD + ": for speed", _loop("PARKED")),
-    Constant("`REST`", "8", METHOD + ": for speed", _loop("REST")),
+    Constant(
+        "`Learning.parked`",
+        "10⁻⁴",
+        METHOD + ": for speed",
+        _scaled("LEARNING", "parked"),
+    ),
+    Constant(
+        "`Learning.rest`", "8", METHOD + ": for speed", _scaled("LEARNING", "rest")
+    ),
 )
 CAUTIONS: tuple[float | None, ...] = (0.0, 0.01, 0.03, None)
 
@@ -449,9 +367,8 @@ def run(
         )
         return {name: result.final(name) for name in policies}
 
-    with kernels_with_settings():
-        for place, world in enumerate(worlds):
-            regret[world.name] = play(world, policies_of(world, constants), place)
+    for place, world in enumerate(worlds):
+        regret[world.name] = play(world, policies_of(world, constants), place)
     for place, world in enumerate(caution_worlds):
         policies = {str(caution): _in_world(Variant(), caution) for caution in CAUTIONS}
         paths = play(world, policies, CAUTION_SEEDS + place)

@@ -15,6 +15,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.plotting import PATH_COLOURS, theme
 from invariant_bandits.policies import mixture_kernels as kernels
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.constants import LEARNING
 from invariant_bandits.simulation.stress_worlds import StressEpisodes
 
 SEED = 20261126
@@ -89,7 +90,7 @@ def prediction_losses(
         action = policy.select(features)
         before = filters.weights.copy()
         losses = _member_losses(filters, features[action], gains[action])
-        awake = (policy.rounds % kernels.REST == 0) | (before >= kernels.PARKED)
+        awake = (policy.rounds % LEARNING.rest == 0) | (before >= LEARNING.parked)
         awake[policy.mixture.reference] = True
         policy.update(features[action], gains[action])
         least = losses[awake].min()
