@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -14,35 +13,9 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
+from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
-from invariant_bandits.logs.doubts import less_is_better
 from invariant_bandits.storage import read_toml
-
-NAMES = {
-    "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
-    " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch at",
-    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion"
-    " converted is_converted purchase purchased revenue profit sale sold opened response success rating"
-    " margin gain payoff won bought booked accepted paid correct thumbs_up liked kpi",
-    "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
-    " p_action logging_prob logging_probability logging_propensity chance p",
-    "action": "action arm action_id arm_id action_index chosen_action choice",
-    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id"
-    " variation treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy"
-    " recommendation article article_id dose price_level price_point trt treated algorithm alg strategy"
-    " template layout group cell bucket",
-    "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions"
-    " available_actions offered candidates choices",
-    "position": "position slot pos",
-    "round": "round round_id event_id impression_id request_id decision_id",
-    "chosen": "chosen is_chosen selected is_selected shown picked taken",
-    "offered": "offered offered_features candidates actions_features choices",
-    "rewards": "offered_rewards all_rewards rewards_offered",
-    "ranking": "",
-}
-"""Usual names of columns by role, the likeliest first; roles are found in this order."""
-ROLES = tuple(NAMES)
-
 
 PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "probability": lambda values: values,
@@ -555,14 +528,6 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 MOST_CANDIDATES, LAST_CANDIDATES = 20, 8
 """Candidates that a message names, and how many of them are the last ones where there are more."""
-IDENTIFIES = re.compile(
-    r"(?i)^(id|index|uuid|guid|rowid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)"
-)
-
-
-def identifies(name: str) -> bool:
-    """Whether the name of a column says that it only identifies rows."""
-    return IDENTIFIES.search(name) is not None
 
 
 def require_role(role: str, options: Mapping[str, str], *more: str) -> NoReturn:
