@@ -32,14 +32,15 @@ FEWEST_OBSERVED = 10
 """Rewards that a group of rows needs so that they can stand for those it lacks."""
 
 
-class Imbalance(NamedTuple):
+@dataclass(frozen=True)
+class MissingMore:
     """A group of rows whose rewards are missing more often than those of the other rows.
 
     Attributes
     ----------
     column, words : str
         By which column the group is made, and which rows these are.
-    share, others : float
+    share, of_others : float
         Shares of missing rewards among them and among the other rows.
     p_value : float
         How likely so large a difference would be by chance.
@@ -48,38 +49,58 @@ class Imbalance(NamedTuple):
     column: str
     words: str
     share: float
-    others: float
+    of_others: float
     p_value: float
+
+    @property
+    def difference(self) -> float:
+        """How much larger the share of missing rewards is."""
+        return self.share - self.of_others
 
 
 def missing_rewards_note(log: Log) -> str | None:
     """Say in which contexts rewards are missing more often, by the first rows; None if it is in none."""
+    if log.schema.one_row_per_action:
+        return None
     rows = log.first_rows
     missing = decode.is_missing(rows.column(log.schema.reward).combine_chunks())
-    if (
-        log.schema.one_row_per_action
-        or not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS
-    ):
+    if not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS:
         return None
-    columns = [*log.schema.features, *filter(None, [log.schema.arm])]
-    tested = [found for name in columns for found in _imbalances(rows, name, missing)]
+    tested: list[MissingMore] = []
+    for name in _context_columns(log):
+        tested += _compare_groups(rows.column(name).combine_chunks(), name, missing)
+    # Bonferroni: the level is for all groups together.
     clear = [
-        found
-        for found in tested
-        if found.p_value * len(tested) < LEVEL
-        and found.share - found.others > LEAST_DIFFERENCE
+        group
+        for group in tested
+        if group.p_value * len(tested) < LEVEL and group.difference > LEAST_DIFFERENCE
     ]
     if not clear:
         return None
-    clear.sort(key=lambda found: found.others - found.share)
-    words = [
-        f"{found.words} ({found.share:.0%} against {found.others:.0%})"
-        for found in clear[:MOST_NAMED]
-    ]
-    where = f"rewards are missing in {missing.mean():.0%} of the rows, more often where {', '.join(words)}"
-    names = ",".join(dict.fromkeys(found.column for found in clear[:MOST_NAMED]))
-    weighted = f"evaluate --weight-missing {names} weights them for all rounds"
-    return f"{where}; effects, gains and mean rewards are those of the rounds with a reward; {weighted}"
+    clear.sort(key=lambda group: -group.difference)
+    named = clear[:MOST_NAMED]
+    where = ", ".join(
+        f"{group.words} ({group.share:.0%} against {group.of_others:.0%})"
+        for group in named
+    )
+    columns = ",".join(dict.fromkeys(group.column for group in named))
+    return (
+        f"rewards are missing in {missing.mean():.0%} of the rows, more often where {where};"
+        " effects, gains and mean rewards are those of the rounds with a reward;"
+        f" evaluate --weight-missing {columns} weights them for all rounds"
+    )
+
+
+def _context_columns(log: Log) -> list[str]:
+    """Return the features and the arm."""
+    columns = list(log.schema.features)
+    if log.schema.arm is not None:
+        columns.append(log.schema.arm)
+    return columns
+
+
+Group: TypeAlias = tuple[Any, ...]
+"""A value or a level per column."""
 
 
 class MissingWeights:
@@ -102,47 +123,30 @@ class MissingWeights:
             raise InputError(
                 "weight_missing needs a log with one row per round; here a round has several rows"
             )
-        known = [*log.schema.features, *filter(None, [log.schema.arm])]
+        known = _context_columns(log)
         for name in columns:
             if name not in known:
                 raise InputError(
                     f"weight_missing must name features or the arm, got {name!r}; known: {', '.join(known)}"
                 )
         self._edges = {name: _level_edges(log, name) for name in columns}
-        self._weights: dict[str, tuple[Array, Array]] = {}
-        rows, observed = Counter[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
-        held: dict[str, list[tuple[int, list[tuple[Any, ...]]]]] = {}
+        rows: Counter[Group] = Counter()
+        observed: Counter[Group] = Counter()
+        groups: dict[str, dict[int, Group]] = {}
         reward = log.schema.reward
         for task in log.survey().tasks:
             for row, batch in log.source.batches(task, [reward, *columns]):
-                groups = self._groups(batch)
-                there = ~np.asarray(decode.is_missing(batch.column(reward)))
-                rows.update(groups)
-                observed.update(
-                    group
-                    for group, is_there in zip(groups, there, strict=True)
-                    if is_there
-                )
-                held.setdefault(task.file, []).append((row, groups))
-        for group, count in rows.items():
-            if observed[group] < FEWEST_OBSERVED:
-                named = ", ".join(
-                    f"{name} {value}"
-                    for name, value in zip(columns, group, strict=True)
-                )
-                raise InputError(
-                    f"weight_missing: {observed[group]} of {count:,} rewards are there for {named}; at least"
-                    f" {FEWEST_OBSERVED} are needed, so name fewer columns"
-                )
-        for file, parts in held.items():
-            places = np.concatenate(
-                [row + np.arange(len(groups)) for row, groups in parts]
-            )
-            weights = np.array(
-                [rows[g] / observed[g] for _, groups in parts for g in groups]
-            )
-            order = np.argsort(places, kind="stable")
-            self._weights[file] = (places[order], weights[order])
+                of_rows = self._groups(batch)
+                there = ~decode.is_missing(batch.column(reward))
+                rows.update(of_rows)
+                observed.update(compress(of_rows, there))
+                of_file = groups.setdefault(task.file, {})
+                of_file.update(enumerate(of_rows, start=row))
+        _require_rewards(columns, rows, observed)
+        self._weights = {
+            file: {row: rows[group] / observed[group] for row, group in of_file.items()}
+            for file, of_file in groups.items()
+        }
 
     def weighted(self, rounds: Rounds) -> Rounds:
         """Return rounds of the log with their weights."""

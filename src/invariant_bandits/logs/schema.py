@@ -496,30 +496,51 @@ nothing.
 """
 
 
-def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
-    """Return (schema with these features, None) if `features` are names or patterns of columns, else both as
-    they are; InputError if the schema names others.
+def with_fields(schema: SchemaLike, keywords: Mapping[str, Any]) -> SchemaLike:
+    """Return what is known of a schema together with the fields that a caller gives by keyword.
+
+    A field that `schema` says otherwise, or that a schema does not have, raises InputError.
     """
+    if not keywords:
+        return schema
+    checked_overrides(keywords, "keyword arguments")
+    if isinstance(schema, Schema):
+        for name in (LEVELS, *HINTS):
+            if name in keywords:
+                raise InputError(
+                    f"{name} is for columns whose roles are inferred; schema is a Schema"
+                )
+        _refuse_other_values(keywords, {k: v for k, v in vars(schema).items() if v})
+        return replace(schema, **keywords)
+    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema
+    _refuse_other_values(keywords, known or {})
+    return {**(known or {}), **keywords}
+
+
+def _refuse_other_values(keywords: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Raise InputError if a field of a schema has another value by keyword."""
+    for name, value in keywords.items():
+        said = known.get(name, value)
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            both = f"{format_names(value)} by {name}, {format_names(said)} by schema"
+            if said and tuple(said) != tuple(value):
+                raise InputError(f"{name} are named twice: {both}")
+        elif said != value:
+            raise InputError(
+                f"{name} is named twice: {value!r} by {name}, {said!r} by schema"
+            )
+
+
+def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
+    """Return the schema with these features, and None; as they are if `features` is not a list of names."""
     if features is None or is_dataclass(features):
         return schema, features
-    if (
-        isinstance(features, str)
-        or not isinstance(features, Sequence)
-        or not _are_texts(features)
-    ):
+    is_list = isinstance(features, Sequence) and not isinstance(features, str)
+    if not is_list or not _are_texts(features):
         raise InputError(
             f"features must be options, a map or a list of column names, got {features!r}"
         )
-    known: Any = (
-        toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
-    )
-    is_whole = isinstance(known, Schema)
-    named = tuple(known.features if is_whole else known.get("features", ()))
-    if named and named != tuple(features):
-        both = f"{format_names(features)} by features, {format_names(named)} by schema"
-        raise InputError(f"features are named twice: {both}")
-    new = {"features": tuple(features)}
-    return replace(known, **new) if is_whole else {**known, **new}, None
+    return with_fields(schema, {"features": tuple(features)}), None
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
