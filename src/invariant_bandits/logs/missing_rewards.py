@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -130,43 +129,75 @@ class MissingWeights:
                     f"weight_missing must name features or the arm, got {name!r}; known: {', '.join(known)}"
                 )
         self._edges = {name: _level_edges(log, name) for name in columns}
-        rows: Counter[Group] = Counter()
-        observed: Counter[Group] = Counter()
-        groups: dict[str, dict[int, Group]] = {}
+        codes: dict[Group, int] = {}
+        parts: list[_Part] = []
         reward = log.schema.reward
         for task in log.survey().tasks:
             for row, batch in log.source.batches(task, [reward, *columns]):
-                of_rows = self._groups(batch)
-                there = ~decode.is_missing(batch.column(reward))
-                rows.update(of_rows)
-                observed.update(compress(of_rows, there))
-                of_file = groups.setdefault(task.file, {})
-                of_file.update(enumerate(of_rows, start=row))
-        _require_rewards(columns, rows, observed)
-        self._weights = {
-            file: {row: rows[group] / observed[group] for row, group in of_file.items()}
-            for file, of_file in groups.items()
-        }
+                groups = self._groups(batch)
+                part = _Part(
+                    file=task.file,
+                    rows=row + np.arange(len(groups)),
+                    groups=np.array([codes.setdefault(g, len(codes)) for g in groups]),
+                    observed=~decode.is_missing(batch.column(reward)),
+                )
+                parts.append(part)
+        groups_of_rows = np.concatenate([part.groups for part in parts])
+        there = np.concatenate([part.observed for part in parts])
+        counts = np.bincount(groups_of_rows)
+        observed = np.bincount(groups_of_rows, weights=there)
+        for group, code in codes.items():
+            if observed[code] < FEWEST_OBSERVED:
+                pairs = zip(columns, group, strict=True)
+                named = ", ".join(f"{name} {value}" for name, value in pairs)
+                raise InputError(
+                    f"weight_missing: {observed[code]:g} of {counts[code]:,} rewards are there for {named};"
+                    f" at least {FEWEST_OBSERVED} are needed, so name fewer columns"
+                )
+        weights = counts / observed
+        self._weights: dict[str, tuple[Array, Array]] = {}
+        for file in {part.file for part in parts}:
+            of_file = [part for part in parts if part.file == file]
+            rows = np.concatenate([part.rows for part in of_file])
+            groups_of_rows = np.concatenate([part.groups for part in of_file])
+            order = np.argsort(rows, kind="stable")
+            self._weights[file] = (rows[order], weights[groups_of_rows[order]])
 
     def weighted(self, rounds: Rounds) -> Rounds:
         """Return rounds of the log with their weights."""
-        places, weights = self._weights[rounds.file]
-        own = np.asarray(weights[np.searchsorted(places, rounds.rows)])
-        return replace(rounds, round_weights=own)
+        rows, weights = self._weights[rounds.file]
+        of_rounds = weights[np.searchsorted(rows, rounds.rows)]
+        return replace(rounds, round_weights=of_rounds)
 
-    def _groups(self, batch: Any) -> list[tuple[Any, ...]]:
-        """The group of every row, a value or a level per column."""
+    def _groups(self, batch: Any) -> list[Group]:
+        """Return the group of every row."""
         parts = []
         for name, edges in self._edges.items():
             column = batch.column(name)
             if edges is None:
                 parts.append(column.cast(pa.string()).to_pylist())
                 continue
-            problems = RowProblems(len(column))
-            values = decode.numbers(column, name, problems, impute=True)
+            values, _ = _numbers(column)
             level = np.searchsorted(edges, values, side="right")
             parts.append(np.where(np.isfinite(values), level, -1).tolist())
         return list(zip(*parts, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some rows of a file, their groups, and whether they have a reward, each (n,)."""
+
+    file: str
+    rows: Array
+    groups: Array
+    observed: Array
+
+
+def _numbers(column: Any) -> tuple[Array, Array]:
+    """Return the numbers (n,) of a column, and a mask of the usable ones."""
+    problems = RowProblems(len(column))
+    values = decode.numbers(column, "", problems, impute=True)
+    return values, problems.usable & np.isfinite(values)
 
 
 def _level_edges(log: Log, name: str) -> Array | None:
@@ -174,42 +205,45 @@ def _level_edges(log: Log, name: str) -> Array | None:
     column = log.first_rows.column(name).combine_chunks()
     if not is_number(column.type) or name in (log.schema.arm, *log.schema.categorical):
         return None
-    values = decode.numbers(column, name, RowProblems(len(column)), impute=True)
+    values, _ = _numbers(column)
     return np.quantile(values[np.isfinite(values)], np.arange(1, LEVELS) / LEVELS)
 
 
-def _imbalances(rows: Any, name: str, missing: Array) -> Iterator[Imbalance]:
-    """Compare the rows of every category with the others, or those above the median with those below."""
-    column = rows.column(name).combine_chunks()
+def _compare_groups(column: Any, name: str, missing: Array) -> Iterator[MissingMore]:
+    """Compare the rows of every group with the others."""
+    overall = float(missing.mean())
     for words, inside in _groups(column, name):
         count = int(inside.sum())
-        if not LEAST_ROWS <= count <= len(missing) - LEAST_ROWS:
+        others = len(missing) - count
+        if min(count, others) < LEAST_ROWS:
             continue
         share = float(missing[inside].mean())
-        others = float(missing[~inside].mean())
+        of_others = float(missing[~inside].mean())
         # Two shares differ: a normal test with the variance of both together.
-        overall = float(missing.mean())
-        variance = (
-            overall * (1.0 - overall) * (1.0 / count + 1.0 / (len(missing) - count))
-        )
-        p_value = float(special.erfc(abs(share - others) / np.sqrt(2.0 * variance)))
-        yield Imbalance(
-            column=name, words=words, share=share, others=others, p_value=p_value
+        variance = overall * (1.0 - overall) * (1.0 / count + 1.0 / others)
+        scaled = abs(share - of_others) / np.sqrt(2.0 * variance)
+        yield MissingMore(
+            column=name,
+            words=words,
+            share=share,
+            of_others=of_others,
+            p_value=float(special.erfc(scaled)),
         )
 
 
 def _groups(column: Any, name: str) -> Iterator[tuple[str, Array]]:
-    """Yield names and masks (n,) of groups of rows."""
+    """Yield groups of rows: those of a category, or those above or below the median.
+
+    Each has words that describe it and a mask (n,).
+    """
     if is_text(column.type) or pa.types.is_boolean(column.type):
         words = decode.as_dictionary(column.cast(pa.string()))
-        codes = np.asarray(words.indices.fill_null(-1))
+        codes = decode.dictionary_codes(words, missing=-1)
         for code, word in enumerate(words.dictionary.to_pylist()):
             yield f"{name} = {word}", codes == code
     elif is_number(column.type):
-        problems = RowProblems(len(column))
-        values = decode.numbers(column, name, problems, impute=True)
-        usable = problems.usable & np.isfinite(values)
+        values, usable = _numbers(column)
         if usable.any():
-            middle = float(np.median(values[usable]))
-            yield f"{name} > {middle:.4g}", usable & (values > middle)
-            yield f"{name} <= {middle:.4g}", usable & (values <= middle)
+            median = float(np.median(values[usable]))
+            yield f"{name} > {median:.4g}", usable & (values > median)
+            yield f"{name} <= {median:.4g}", usable & (values <= median)

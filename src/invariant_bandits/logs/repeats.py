@@ -138,12 +138,9 @@ class RepeatProbe:
         """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""
         if self.schema.arm is not None:
             return self.hashes(label_words(part.column(self.schema.arm)))
-        rows = zip(
-            *(part.column(name).to_pylist() for name in self.compared), strict=True
-        )
-        return np.fromiter(
-            (hash(repr(row)) for row in rows), dtype=np.int64, count=len(part)
-        )
+        rows = part.select(self.compared).to_pylist()
+        hashed = [hash(repr(list(row.values()))) for row in rows]
+        return np.array(hashed, dtype=np.int64)
 
     def _order(self, part: Any) -> Array:
         """Times (n,) as numbers; 0 where there is none, so that the order of the rows decides."""
@@ -156,31 +153,33 @@ class RepeatProbe:
 
     def results(self) -> dict[str, Any]:
         """Return the repeated rounds."""
-        times = np.concatenate(self._times)
         positions = np.concatenate(self._positions)
         groups = np.concatenate(self._groups)
-        order = np.lexsort((positions, times, groups))
-        groups = groups[order]
+        order = np.lexsort((positions, np.concatenate(self._times), groups))
         positions = positions[order]
+        groups = groups[order]
         rewards = np.concatenate(self._rewards)[order]
         actions = np.concatenate(self._actions)[order]
-        starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-        counts = np.diff(np.append(starts, len(groups)))
-        same_action = actions == np.repeat(actions[starts], counts)
+
+        # The first row of a group is the decision; rows with another action are none of its copies.
+        is_first = np.append(True, groups[1:] != groups[:-1])
+        starts = np.flatnonzero(is_first)
+        group = np.cumsum(is_first) - 1
+        same_action = actions == actions[starts][group]
         rewards = np.where(same_action, rewards, np.nan)
-        is_first = np.zeros(len(groups), dtype=bool)
-        is_first[starts] = True
+
         least = np.fmin.reduceat(rewards, starts)
         most = np.fmax.reduceat(rewards, starts)
         differing = int((least < most).sum())
         if differing and self.schema.repeated == "error":
             raise InputError(self._refusal(differing, len(starts)))
-        combined = COMBINATIONS[self.schema.repeated](rewards, starts, counts)
-        by_position = np.argsort(positions[starts])
+        combined = COMBINATIONS[self.schema.repeated](rewards, starts)
+        firsts = positions[starts]
+        by_position = np.argsort(firsts)
         repeats = RepeatedRounds(
             copies=np.sort(positions[~is_first & same_action]),
             strangers=np.sort(positions[~is_first & ~same_action]),
-            firsts=positions[starts][by_position],
+            firsts=firsts[by_position],
             rewards=self.schema.learned_reward(combined[by_position]),
             differing=differing,
         )
@@ -192,38 +191,33 @@ class RepeatProbe:
         return f"{what}; say which one counts: --repeated {ways} (in Python schema={{'repeated': …}})"
 
 
-def first_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def first_reward(rewards: Array, starts: Array) -> Array:
     """Return the first reward of every group that is not missing (k,); rows are in the order of time."""
-    return _at_extreme_row(rewards, starts, counts, np.minimum, len(rewards))
+    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), len(rewards))
+    first = np.minimum.reduceat(rows, starts)
+    return np.append(rewards, np.nan)[first]
 
 
-def last_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def last_reward(rewards: Array, starts: Array) -> Array:
     """Return the last reward of every group that is not missing (k,); rows are in the order of time."""
-    return _at_extreme_row(rewards, starts, counts, np.maximum, -1)
+    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), -1)
+    last = np.maximum.reduceat(rows, starts)
+    return np.append(rewards, np.nan)[last]  # row −1 is the NaN
 
 
-def _at_extreme_row(
-    rewards: Array, starts: Array, counts: Array, extreme: np.ufunc, none: int
-) -> Array:
-    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), none)
-    chosen = extreme.reduceat(rows, starts)
-    inside = (chosen >= 0) & (chosen < len(rewards))
-    return np.where(inside, rewards[np.clip(chosen, 0, len(rewards) - 1)], np.nan)
-
-
-def largest_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def largest_reward(rewards: Array, starts: Array) -> Array:
     """Return the largest reward of every group (k,), NaN where all are missing."""
     return np.asarray(np.fmax.reduceat(rewards, starts))
 
 
-def reward_sum(rewards: Array, starts: Array, counts: Array) -> Array:
+def reward_sum(rewards: Array, starts: Array) -> Array:
     """Return the sum of the rewards of every group (k,), NaN where all are missing."""
     there = np.isfinite(rewards)
     sums = np.add.reduceat(np.where(there, rewards, 0.0), starts)
     return np.where(np.logical_or.reduceat(there, starts), sums, np.nan)
 
 
-COMBINATIONS: dict[str, Callable[[Array, Array, Array], Array]] = {
+COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "last": last_reward,
     "first": first_reward,
     "max": largest_reward,
