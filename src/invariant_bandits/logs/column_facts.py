@@ -94,7 +94,7 @@ class ColumnFacts:
     @cached_property
     def numbers(self) -> Array:
         """Numbers (n,), NaN where there is none."""
-        return _numbers(self.array)
+        return decode.numbers_or_nan(self.array)
 
     @property
     def finite_numbers(self) -> Array:
@@ -104,7 +104,7 @@ class ColumnFacts:
     @cached_property
     def first_numbers(self) -> Array:
         """The usable numbers of the first 1,000 rows."""
-        numbers = _numbers(_flat(self.first))
+        numbers = decode.numbers_or_nan(_flat(self.first))
         return numbers[np.isfinite(numbers)]
 
     @cached_property
@@ -272,12 +272,6 @@ def are_whole(numbers: Array) -> bool:
 def _are_mostly_probabilities(numbers: Array) -> bool:
     inside = (numbers > 0.0) & (numbers <= 1.0)
     return bool(inside.mean() >= 1.0 - MOST_PROBABILITIES_OFF)
-
-
-def _numbers(array: Any) -> Array:
-    problems = RowProblems(len(array))
-    numbers = decode.numbers(array, "", problems)
-    return np.where(problems.usable, numbers, np.nan)
 
 
 def _flat(column: Any) -> Any:

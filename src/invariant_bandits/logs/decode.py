@@ -186,6 +186,13 @@ def numbers(
     return np.where(bad, 0.0, values)
 
 
+def numbers_or_nan(column: Any) -> Array:
+    """float64 values (n,) of a column of numbers, NaN where there is none."""
+    problems = RowProblems(len(column))
+    values = numbers(column, "", problems)
+    return np.where(problems.usable, values, np.nan)
+
+
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
     if not are_dates and not pa.types.is_integer(column.type):

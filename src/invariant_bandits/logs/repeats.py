@@ -122,17 +122,9 @@ class RepeatProbe:
         part = batch.take(rows)
         self._groups.append(group[rows])
         self._positions.append(task.position + row - task.first_row + rows)
-        self._rewards.append(self._numbers(part))
+        self._rewards.append(decode.numbers_or_nan(part.column(self.schema.reward)))
         self._actions.append(self._action_hashes(part))
         self._times.append(self._order(part))
-
-    def _numbers(self, part: Any) -> Array:
-        """Rewards (n,), NaN where there is none."""
-        problems = RowProblems(len(part))
-        values = decode.numbers(
-            part.column(self.schema.reward), self.schema.reward, problems
-        )
-        return np.where(problems.usable, values, np.nan)
 
     def _action_hashes(self, part: Any) -> Array:
         """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""

@@ -38,7 +38,7 @@ from invariant_bandits.logs.schema import (
     HINTS,
     Schema,
     checked_overrides,
-    format_names,
+    require_column,
     require_role,
 )
 
@@ -138,9 +138,8 @@ def _require_columns(
     for hint, columns in hints.items():
         said += [(hint, name) for name in columns]
     for what, name in said:
-        if name is not None and name not in names:
-            has = f"the log, which has {format_names(names)}"
-            raise InputError(f"schema: {what} column {name!r} is not in {has}")
+        if name is not None:
+            require_column(what, name, names)
 
 
 def guess_time_by_type(table: RoleTable) -> None:

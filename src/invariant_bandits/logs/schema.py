@@ -233,8 +233,7 @@ class Schema:
         there = list(arrow_schema.names)
         has = f"the log, which has {format_names(there)}"
         for role, name in self.roles().items():
-            if name not in there:
-                raise InputError(f"schema: {role} column {name!r} is not in {has}")
+            require_column(role, name, there)
         if self.action is not None and not (
             self.has_offered or self.action in self.features
         ):
@@ -488,6 +487,13 @@ def format_names(names: Sequence[str]) -> str:
     """The first twenty names, for messages."""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return ", ".join(map(escape_line, names[:20])) + more
+
+
+def require_column(role: str, name: str, names: Sequence[str]) -> None:
+    """Raise InputError unless the column of a role is one of the log's."""
+    if name not in names:
+        has = f"the log, which has {format_names(names)}"
+        raise InputError(f"schema: {role} column {name!r} is not in {has}")
 
 
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
