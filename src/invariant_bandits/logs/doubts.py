@@ -31,16 +31,15 @@ FEWEST_REWARDS = 10
 def find_doubts(table: RoleTable, features: Sequence[str]) -> tuple[str, ...]:
     """Return what may be wrong about the values of the features and of the reward, in words."""
     columns = [table.columns[name] for name in features]
-    reward = table.columns[str(table.roles["reward"])]
     doubts = []
-    for column in [*columns, reward]:
+    for column in [*columns, table.reward]:
         value = find_sentinel(column.numbers) if column.is_number else None
         if value is not None:
             doubts.append(value.doubt(column.name))
     unkept = [column for column in columns if column.name not in table.hints["keep"]]
     doubts += _one_sided_rewards(table, unkept)
     doubts += _named_outcomes(table, unkept)
-    doubts += _worth_of_reward(table, reward)
+    doubts += _worth_of_reward(table)
     return tuple(doubts)
 
 
@@ -136,8 +135,9 @@ def _is_done_with_reward(table: RoleTable, column: ColumnFacts) -> bool:
     return explained_by_groups(column.codes[known], rewards) > DONE_WITH_REWARD
 
 
-def _worth_of_reward(table: RoleTable, reward: ColumnFacts) -> list[str]:
+def _worth_of_reward(table: RoleTable) -> list[str]:
     """Doubt a guessed reward of two values if numbers follow from it that say what it is worth."""
+    reward = table.reward
     is_guess = reward.name != table.overrides.get("reward")
     if not (is_guess and reward.is_two_valued):
         return []

@@ -203,7 +203,7 @@ def _is_chance_of_an_arm(table: RoleTable, column: ColumnFacts) -> bool:
 
 def _leak(table: RoleTable, column: ColumnFacts, rewards: Array) -> str | None:
     """Say how a column gives the reward away, or that it stands beside it; None if it does not."""
-    reward = str(table.roles["reward"])
+    reward = table.reward.name
     beside = _parent(column.name)
     others = [name for role, name in table.roles.items() if role != "reward" and name]
     if beside and beside == _parent(reward) and beside not in map(_parent, others):
@@ -241,13 +241,12 @@ def _late(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]
     choices = table.logged_choices()
     if choices is None:
         return []
-    reward = table.columns[str(table.roles["reward"])]
     late = []
     for column in columns:
         errors = choices.imbalance(column)
         depends = errors > IMBALANCED
         if errors > LIKELY and column.is_number and not depends:
-            depends = are_alike(column, reward)
+            depends = are_alike(column, table.reward)
         if depends and not _is_function(column.codes, choices.labels):
             late.append(column)
     return late

@@ -11,7 +11,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.quality import RowProblems
 
 LEAST_ROWS = 100
 """Rows with a reward below which nothing is said."""
@@ -50,9 +49,7 @@ class RewardedRows:
     Parameters
     ----------
     values : array, shape (n,)
-        Numbers, or codes of words.
-    missing : array, shape (n,)
-        Whether the value is missing.
+        Numbers, or codes of words; NaN where missing.
     groups : array, shape (n,)
         Codes from 0 of equal or near values; the missing ones are a group, too.
     sizes : array, shape (k,)
@@ -64,7 +61,6 @@ class RewardedRows:
     """
 
     values: Array
-    missing: Array
     groups: Array
     sizes: Array
     rewards: Array
@@ -80,17 +76,14 @@ class RewardedRows:
         rewards = rewards[rewarded]
         if len(rewards) < LEAST_ROWS or np.ptp(rewards) == 0.0:
             return None
-        values, missing = _values(column, words)
-        values = values[rewarded]
-        missing = missing[rewarded]
-        groups = _groups(values, missing, words)
+        values = _values(column, words)[rewarded]
+        groups = _groups(values, words)
         if groups is None:
             return None
         _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         levels, counts = np.unique(rewards, return_counts=True)
         return RewardedRows(
             values=values,
-            missing=missing,
             groups=groups,
             sizes=sizes,
             rewards=rewards,
@@ -165,13 +158,14 @@ def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -
     words : bool
         As in `leak_evidence`.
     """
-    values, missing = _values(column, words)
+    values = _values(column, words)
+    missing = np.isnan(values)
+    present = values[~missing]
     parts = [missing]
     if words:
-        parts += [values == level for level in _frequent_levels(values[~missing])]
-    else:
-        mean = values[~missing].mean() if (~missing).any() else 0.0
-        parts.append(np.where(missing, mean, values))
+        parts += [values == level for level in _frequent_levels(present)]
+    elif len(present):
+        parts.append(np.where(missing, present.mean(), values))
     worst = 0.0
     usable = weights > 0.0
     for label in np.unique(labels[usable]):
@@ -275,19 +269,18 @@ def always_usual(column: Any, rewards: Array, words: bool = False) -> str | None
     )
 
 
-def _values(column: Any, words: bool) -> tuple[Array, Array]:
-    """Numbers (n,), codes of words where the column holds words, and a mask of the missing ones."""
-    missing = decode.is_missing(column)
-    if words:
-        return decode.value_codes(column).astype(float), missing
-    problems = RowProblems(len(column))
-    values = decode.numbers(column, "", problems)
-    return values, missing | ~problems.usable
+def _values(column: Any, words: bool) -> Array:
+    """Numbers (n,), or codes of words where the column holds words; NaN where missing."""
+    if not words:
+        return decode.numbers_or_nan(column)
+    codes = decode.value_codes(column).astype(float)
+    return np.where(decode.is_missing(column), np.nan, codes)
 
 
-def _groups(values: Array, missing: Array, words: bool) -> Array | None:
+def _groups(values: Array, words: bool) -> Array | None:
     """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
-    present = values[~missing]
+    is_present = ~np.isnan(values)
+    present = values[is_present]
     levels, codes, counts = np.unique(present, return_inverse=True, return_counts=True)
     if len(levels) == 0 or (words and len(levels) > MOST_GROUPS):
         return None
@@ -295,9 +288,9 @@ def _groups(values: Array, missing: Array, words: bool) -> Array | None:
         # The most frequent number, such as 0, is a group of its own; the others are cut at quantiles.
         usual = codes == counts.argmax()
         edges = np.quantile(present[~usual], np.arange(1, BINS) / BINS)
-        codes = np.where(usual, BINS, np.searchsorted(edges, levels)[codes])
+        codes = np.where(usual, BINS, np.searchsorted(edges, present))
     groups = np.full(len(values), -1)
-    groups[~missing] = codes
+    groups[is_present] = codes
     return groups
 
 
@@ -312,8 +305,9 @@ def explained_by_groups(groups: Array, rewards: Array) -> float:
 
 def _squared_correlation(rows: RewardedRows) -> float:
     """Squared correlation of values or ranks with the rewards, times the share of rows that have both."""
-    values = rows.values[~rows.missing]
-    rewards = rows.rewards[~rows.missing]
+    present = ~np.isnan(rows.values)
+    values = rows.values[present]
+    rewards = rows.rewards[present]
     if len(values) < LEAST_ROWS or np.ptp(values) == 0.0 or np.ptp(rewards) == 0.0:
         return 0.0
     correlation = np.corrcoef(values, rewards)[0, 1] ** 2
@@ -329,13 +323,11 @@ def _ranks(values: Array) -> Array:
 
 def _missing_with_reward(rows: RewardedRows) -> str | None:
     """Say that the column is missing where the reward is the usual one."""
-    missing = int(rows.missing.sum())
-    if not missing or rows.are_usual_by_chance(missing):
-        return None
-    if (rows.rewards[rows.missing] != rows.usual).any():
+    rewards = rows.rewards[np.isnan(rows.values)]
+    if (rewards != rows.usual).any() or rows.are_usual_by_chance(len(rewards)):
         return None
     return (
-        f"known only after the reward: missing in {missing:,} rows,"
+        f"known only after the reward: missing in {len(rewards):,} rows,"
         f" and the reward of all is {rows.usual:g}"
     )
 

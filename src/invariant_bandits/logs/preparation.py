@@ -47,22 +47,22 @@ class RenamedSource(SourceAround):
     def __init__(self, inner: Source, names: Mapping[str, str]) -> None:
         super().__init__(inner)
         self.names = dict(names)
-        known = set(inner.arrow_schema.names)
-        self.both = {new for new in names if new in known}
-        olds = {old: new for new, old in names.items()}
+        self.both = set(names) & set(inner.arrow_schema.names)
+        new_names = {old: new for new, old in names.items()}
         columns = []
         for column in inner.arrow_schema:
-            if column.name not in olds:
-                columns.append(column)
-            elif olds[column.name] not in self.both:
-                columns.append(column.with_name(olds[column.name]))
+            name = new_names.get(column.name, column.name)
+            is_second = column.name in new_names and name in self.both
+            if not is_second:
+                columns.append(column.with_name(name))
         self.arrow_schema = pa.schema(columns)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches under the new names."""
-        wanted = dict.fromkeys(self.names.get(name, name) for name in columns)
-        wanted |= dict.fromkeys(name for name in columns if name in self.both)
-        for row, batch in self.inner.batches(task, list(wanted)):
+        old = [self.names.get(name, name) for name in columns]
+        both = [name for name in columns if name in self.both]
+        wanted = list(dict.fromkeys(old + both))
+        for row, batch in self.inner.batches(task, wanted):
             arrays = [self._column(batch, name) for name in columns]
             yield row, pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
@@ -71,9 +71,9 @@ class RenamedSource(SourceAround):
         if name not in self.both:
             return old
         new = batch.column(name)
-        return compute.coalesce(
-            new, old if old.type == new.type else old.cast(new.type)
-        )
+        if old.type != new.type:
+            old = old.cast(new.type)
+        return compute.coalesce(new, old)
 
 
 class ChangedSource(SourceAround):
@@ -124,18 +124,18 @@ def prepared(source: Source, known: Mapping[str, Any]) -> Source:
     known : mapping
         Fields of a Schema that the caller gives.
     """
-    renamed = known.get("rename") or {}
-    if renamed:
-        source = _renamed(source, renamed)
-    missing = tuple(known.get("missing") or ())
-    if missing:
-        source = _with_missing(source, missing)
-    values = known.get("reward_values") or {}
-    if values:
+    if known.get("rename"):
+        source = _renamed(source, known["rename"])
+    if known.get("missing"):
+        source = _with_missing(source, known["missing"])
+    if known.get("reward_values"):
+        values = known["reward_values"]
         source = _with_reward_values(source, known.get("reward"), values)
-    edges, medians = known.get("level_edges"), known.get("level_values")
-    if medians:
-        source = with_levels(source, str(known.get("arm")), edges or (), medians)
+    if known.get("level_values"):
+        edges = known.get("level_edges") or ()
+        source = with_levels(
+            source, str(known.get("arm")), edges, known["level_values"]
+        )
     return source
 
 
@@ -147,8 +147,9 @@ def _renamed(source: Source, renamed: Mapping[str, str]) -> Source:
             raise InputError(
                 f"rename: column {old!r} is not in the log, which has {format_names(there)}"
             )
-    names = {new: old for old, new in renamed.items() if old in there}
-    if len(names) < sum(old in there for old in renamed):
+    olds = [old for old in renamed if old in there]
+    names = {renamed[old]: old for old in olds}
+    if len(names) < len(olds):
         raise InputError(
             f"rename: two columns cannot get the same name, got {dict(renamed)!r}"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,16 @@ class RepeatedRounds:
         return f"{counted}; {differ}: {COUNTED[schema.repeated]} (--repeated chooses: {others})"
 
 
+class _Repeats(NamedTuple):
+    """Rows with a repeated id: which id, their positions in the log, and what they say, each (n,)."""
+
+    groups: Array
+    positions: Array
+    rewards: Array
+    actions: Array
+    times: Array
+
+
 class RepeatProbe:
     """Reads the rewards, actions and times of the rows whose ids come more than once.
 
@@ -108,11 +118,7 @@ class RepeatProbe:
         self.compared = list(schema.features) if action is None else [action]
         wanted = (schema.round, schema.reward, schema.time, *self.compared)
         self.columns = [name for name in wanted if name is not None]
-        self._groups: list[Array] = []
-        self._positions: list[Array] = []
-        self._rewards: list[Array] = []
-        self._actions: list[Array] = []
-        self._times: list[Array] = []
+        self._parts: list[_Repeats] = []
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Keep what is needed of the rows of a batch whose id is repeated."""
@@ -120,11 +126,14 @@ class RepeatProbe:
         group = np.minimum(np.searchsorted(self.ids, hashed), len(self.ids) - 1)
         rows = np.flatnonzero(self.ids[group] == hashed)
         part = batch.take(rows)
-        self._groups.append(group[rows])
-        self._positions.append(task.position + row - task.first_row + rows)
-        self._rewards.append(decode.numbers_or_nan(part.column(self.schema.reward)))
-        self._actions.append(self._action_hashes(part))
-        self._times.append(self._order(part))
+        repeats = _Repeats(
+            groups=group[rows],
+            positions=task.position + row - task.first_row + rows,
+            rewards=decode.numbers_or_nan(part.column(self.schema.reward)),
+            actions=self._action_hashes(part),
+            times=self._times(part),
+        )
+        self._parts.append(repeats)
 
     def _action_hashes(self, part: Any) -> Array:
         """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""
@@ -134,7 +143,7 @@ class RepeatProbe:
         hashed = [hash(repr(list(row.values()))) for row in rows]
         return np.array(hashed, dtype=np.int64)
 
-    def _order(self, part: Any) -> Array:
+    def _times(self, part: Any) -> Array:
         """Times (n,) as numbers; 0 where there is none, so that the order of the rows decides."""
         name = self.schema.time
         if name is None:
@@ -145,13 +154,10 @@ class RepeatProbe:
 
     def results(self) -> dict[str, Any]:
         """Return the repeated rounds."""
-        positions = np.concatenate(self._positions)
-        groups = np.concatenate(self._groups)
-        order = np.lexsort((positions, np.concatenate(self._times), groups))
-        positions = positions[order]
-        groups = groups[order]
-        rewards = np.concatenate(self._rewards)[order]
-        actions = np.concatenate(self._actions)[order]
+        columns = zip(*self._parts, strict=True)
+        repeats = _Repeats(*map(np.concatenate, columns))
+        order = np.lexsort((repeats.positions, repeats.times, repeats.groups))
+        groups, positions, rewards, actions, _ = (part[order] for part in repeats)
 
         # The first row of a group is the decision; rows with another action are none of its copies.
         is_first = np.append(True, groups[1:] != groups[:-1])
@@ -168,14 +174,14 @@ class RepeatProbe:
         combined = COMBINATIONS[self.schema.repeated](rewards, starts)
         firsts = positions[starts]
         by_position = np.argsort(firsts)
-        repeats = RepeatedRounds(
+        rounds = RepeatedRounds(
             copies=np.sort(positions[~is_first & same_action]),
             strangers=np.sort(positions[~is_first & ~same_action]),
             firsts=firsts[by_position],
             rewards=self.schema.learned_reward(combined[by_position]),
             differing=differing,
         )
-        return {"repeats": repeats}
+        return {"repeats": rounds}
 
     def _refusal(self, differing: int, ids: int) -> str:
         ways = ", ".join(way for way in REPEATED if way != "error")

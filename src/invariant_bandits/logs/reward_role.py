@@ -266,7 +266,7 @@ def reward_direction(table: RoleTable) -> dict[str, Any]:
     Such a reward is subtracted from 1 if it is 0 or 1, else from 0. Costs that are never positive have their
     sign turned already.
     """
-    reward = table.columns[str(table.roles["reward"])]
+    reward = table.reward
     numbers = reward.finite_numbers
     minimise = table.overrides.get("minimise")
     if minimise is None and less_is_better(reward.name):

@@ -101,6 +101,11 @@ class RoleTable:
         """Whether a column has this role."""
         return self.roles.get(role) is not None
 
+    @property
+    def reward(self) -> ColumnFacts:
+        """The column of the reward, once it is known."""
+        return self.columns[str(self.roles["reward"])]
+
     def free(self) -> list[ColumnFacts]:
         """Return the columns without a role."""
         return [
@@ -175,7 +180,7 @@ class RoleTable:
 
     def rewards(self) -> Array:
         """Return the rewards (n,) of the first rows, NaN where there is none."""
-        rewards = self.columns[str(self.roles["reward"])].numbers
+        rewards = self.reward.numbers
         chosen = self.column("chosen")
         if chosen is None or not chosen.holds_flags:
             return rewards
