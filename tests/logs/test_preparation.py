@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.doubts import less_is_better
+from invariant_bandits.logs.column_names import less_is_better
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import invariant_bandits as ib
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs.read import read_schema
 from invariant_bandits.logs.roles import infer_schema
@@ -146,3 +147,76 @@ def test_columns_that_need_others_are_not_taken_without_them():
 def test_plain_values_rebuild_the_schema():
     schema = read_schema(rows_per_action(LOG))
     assert Schema(**schema.to_dict()) == schema
+
+
+def clicks(rounds=2000):
+    rng = np.random.default_rng(1)
+    shown = rng.integers(2, size=rounds)
+    age = rng.normal(size=rounds)
+    good = (rng.random(rounds) < 0.3 + 0.2 * shown).astype(float)
+    return pa.table(
+        {
+            "served": 1_700_000_000 + 60 * np.arange(rounds),
+            "shown": np.array(["a", "b"])[shown],
+            "chance": np.full(rounds, 0.5),
+            "age": age,
+            "good": good,
+        }
+    )
+
+
+ROLES_OF_CLICKS = {
+    "reward": "good",
+    "arm": "shown",
+    "time": "served",
+    "propensity": "chance",
+}
+
+
+def test_roles_by_keyword_are_the_roles_of_a_schema():
+    log = clicks()
+    opened = ib.open_log(log, **ROLES_OF_CLICKS)
+    assert opened.schema == ib.open_log(log, ROLES_OF_CLICKS).schema
+    assert opened.schema.roles() == ROLES_OF_CLICKS
+    mixed = ib.open_log(
+        log, {"arm": "shown", "reward": "good"}, reward="good", time=None
+    )
+    assert mixed.schema.arm == "shown"
+    assert mixed.schema.time is None
+    model = ib.fit_logs(log, **ROLES_OF_CLICKS)
+    assert model.schema.roles() == ROLES_OF_CLICKS
+    whole = ib.open_log(log, opened.schema, reward="good")
+    assert whole.schema == opened.schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "keywords", "message"),
+    [
+        (
+            None,
+            {"rewrad": "good"},
+            "keyword arguments: 'rewrad' is not part of a schema",
+        ),
+        (None, {"reward": 1}, "keyword arguments: reward must be a column name, got 1"),
+        (
+            {"reward": "age"},
+            {"reward": "good"},
+            "reward is named twice: 'good' by reward, 'age' by schema",
+        ),
+        (
+            {"ignore": ["age"]},
+            {"ignore": ["good"]},
+            "ignore are named twice: good by ignore, age by schema",
+        ),
+        (
+            Schema("good", ("age",)),
+            {"time": None, "levels": 3},
+            "levels is for columns whose roles are inferred",
+        ),
+        (Schema("good", ("age",)), {"reward": "age"}, "reward is named twice"),
+    ],
+)
+def test_keywords_that_a_schema_contradicts_are_refused(schema, keywords, message):
+    for read in (ib.open_log, ib.fit_logs):
+        with pytest.raises(ib.InputError, match=message):
+            read(clicks(), schema, **keywords)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.schema import NAMES, Schema
+from invariant_bandits.logs.column_names import NAMES
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.storage import atomic_write
 from invariant_bandits_service import learners
 from invariant_bandits_service.events import (

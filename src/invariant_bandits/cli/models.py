@@ -21,7 +21,8 @@ import typer
 from invariant_bandits.checks import InputError, escape_control_chars
 from invariant_bandits.cli import common
 from invariant_bandits.cli.common import plain_console as console
-from invariant_bandits.logs.schema import ROLES, toml_overrides
+from invariant_bandits.logs.column_names import ROLES
+from invariant_bandits.logs.schema import toml_overrides
 from invariant_bandits.storage import replace_file
 
 MOST_ARMS_SHOWN = 20

@@ -12,10 +12,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of
 from invariant_bandits.logs import decode
+from invariant_bandits.logs.column_names import NAMES, identifies
 from invariant_bandits.logs.decode import is_list, is_number, is_text
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import NAMES, Schema, format_names, identifies
+from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 

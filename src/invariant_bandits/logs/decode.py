@@ -186,6 +186,13 @@ def numbers(
     return np.where(bad, 0.0, values)
 
 
+def numbers_or_nan(column: Any) -> Array:
+    """float64 values (n,) of a column of numbers, NaN where there is none."""
+    problems = RowProblems(len(column))
+    values = numbers(column, "", problems)
+    return np.where(problems.usable, values, np.nan)
+
+
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
     if not are_dates and not pa.types.is_integer(column.type):
@@ -391,9 +398,9 @@ def vector_width(column: Any) -> int:
 def as_utc(text: str) -> datetime:
     """An ISO 8601 date or time as UTC without its zone; no zone means UTC."""
     moment = datetime.fromisoformat(text.strip())
-    return (
-        moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-    )
+    if moment.tzinfo is None:
+        return moment
+    return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
@@ -418,12 +425,11 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
-    column, kind = parsed_whole(column, dates=True), pa.timestamp("us")
-    return (
-        column
-        if column.type == kind
-        else _one_by_one(column, kind, as_utc, name, problems)
-    )
+    kind = pa.timestamp("us")
+    column = parsed_whole(column, dates=True)
+    if column.type == kind:
+        return column
+    return _one_by_one(column, kind, as_utc, name, problems)
 
 
 def parsed_whole(column: Any, *, dates: bool) -> Any:
@@ -432,12 +438,10 @@ def parsed_whole(column: Any, *, dates: bool) -> Any:
     with suppress(pa.ArrowInvalid):
         if not dates:
             return column.cast(pa.float64())
-        first = next(
-            (word for word in column.slice(0, 100).to_pylist() if word is not None), ""
-        )
-        zone = (
-            "UTC" if ZONE.search(first) else None
-        )  # a cast that fails is slow, so the likely one is tried
+        words = column.slice(0, 100).drop_null()
+        first = words[0].as_py() if len(words) else ""
+        # A cast that fails is slow, so the likely one is tried.
+        zone = "UTC" if ZONE.search(first) else None
         unit = "ns" if NANOSECONDS.search(first) else "us"
         return column.cast(pa.timestamp(unit, zone)).cast(
             pa.timestamp("us"), safe=False
@@ -467,6 +471,10 @@ WRITTEN = re.compile(
     r"\s*(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})"
     r"(?P<between>,?[ T]+)?(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?(?P<half>\s?[AaPp][Mm])?\s*$"
 )
+MICROSECONDS_PER_UNIT = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+"""Microseconds in a unit of time: timestamps are kept in these."""
+LARGEST_INT64 = 9e18
+"""Larger numbers do not fit into 64 bits (2⁶³ is 9.2e18)."""
 YEAR_FIRST = re.compile(
     r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?\s*$"
 )
@@ -494,15 +502,10 @@ def since_1970(unit: str, column: Any) -> Any:
     if pa.types.is_integer(column.type):
         whole = column.cast(pa.int64())
         return whole.cast(pa.timestamp(unit)).cast(pa.timestamp("us"), safe=False)
-    scaled = compute.multiply(
-        column.cast(pa.float64()), {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit]
-    )
-    usable = compute.less(compute.fill_null(compute.abs(scaled), np.inf), 9e18)
-    return (
-        compute.if_else(usable, compute.round(scaled), None)
-        .cast(pa.int64())
-        .cast(pa.timestamp("us"))
-    )
+    scaled = compute.multiply(column.cast(pa.float64()), MICROSECONDS_PER_UNIT[unit])
+    fits = compute.less(compute.fill_null(compute.abs(scaled), np.inf), LARGEST_INT64)
+    whole = compute.if_else(fits, compute.round(scaled), None).cast(pa.int64())
+    return whole.cast(pa.timestamp("us"))
 
 
 def _numbers(column: Any) -> Any:
@@ -556,10 +559,8 @@ def find_time_format(
         )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
-    return partial(
-        from_text,
-        _clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"),
-    )
+    comma = "," if "," in (parts["between"] or "") else ""
+    return partial(from_text, _clocks(f"{order}{year}{comma}"))
 
 
 def holds_times(column: Any, kind: Any) -> bool:

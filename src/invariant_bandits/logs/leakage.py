@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -10,35 +11,98 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.quality import RowProblems
 
 LEAST_ROWS = 100
 """Rows with a reward below which nothing is said."""
-EXPLAINED, EXPLAINED_OF_TWO = 0.95, 0.6
-"""Share of the variance of the reward that no single column known before the choice explains, and of a reward
-of two values, most of which is chance.
-"""
+EXPLAINED = 0.95
+"""Share of the variance of the reward that no single column known before the choice explains."""
+EXPLAINED_OF_TWO = 0.6
+"""The same of a reward of two values, most of which is chance."""
 CERTAIN = 0.99
 """Share of equal rewards from which on a group of rows counts as certain."""
 CHANCE = 1e-9
 """Probability below which certain rows are not an accident."""
-MOST_REWARDS, LEAST_REWARD_SHARE = 16, 0.005
-"""The most frequent rewards whose certainty is looked for, if so many rows have them: half of 1 %, because
-a log in which 1 % of the rows have a reward may show fewer of them in its first rows.
+MOST_REWARDS = 16
+"""The most frequent rewards whose certainty is looked for: ratings have fewer."""
+LEAST_REWARD_SHARE = 0.005
+"""Share of the rows that these must have: half of 1 %, because a log in which 1 % of the rows have a reward
+may show fewer of them in its first rows.
 """
 LEAST_CERTAIN_SHARE = 0.1
 """Share of the rows whose reward is the usual one for certain that is worth a question."""
 BINS = 16
+"""Groups of equally many rows into which numbers are cut."""
 MOST_GROUPS = 64
+"""Different values beyond which numbers are cut, and words say nothing."""
 IMBALANCED = 5.0
 """Standard errors by which no column known before the choice differs between actions, weighted by 1/p."""
-FEWEST_PLAYS, MOST_LEVELS = 20, 8
-"""Rounds of a label from which on it is compared, and the most frequent levels of words that are."""
+FEWEST_PLAYS = 20
+"""Rounds of a label, and rows of a word, from which on they are compared."""
+MOST_LEVELS = 8
+"""The most frequent words that are compared."""
 
 
-@np.errstate(
-    over="ignore", invalid="ignore"
-)  # numbers too large to square are no evidence
+@dataclass(frozen=True, eq=False)
+class RewardedRows:
+    """Values of a column in the n rows that have a reward.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Numbers, or codes of words; NaN where missing.
+    groups : array, shape (n,)
+        Codes from 0 of equal or near values; the missing ones are a group, too.
+    sizes : array, shape (k,)
+        Rows of each group.
+    rewards : array, shape (n,)
+        The rewards, of which some differ.
+    usual : float
+        The most frequent reward.
+    """
+
+    values: Array
+    groups: Array
+    sizes: Array
+    rewards: Array
+    usual: float
+
+    @staticmethod
+    def of(column: Any, rewards: Array, words: bool) -> RewardedRows | None:
+        """Return the rows that have a reward; None if they can say nothing.
+
+        They are too few, their rewards are all equal, or their words differ too much.
+        """
+        rewarded = np.isfinite(rewards)
+        rewards = rewards[rewarded]
+        if len(rewards) < LEAST_ROWS or np.ptp(rewards) == 0.0:
+            return None
+        values = _values(column, words)[rewarded]
+        groups = _groups(values, words)
+        if groups is None:
+            return None
+        _, groups, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        levels, counts = np.unique(rewards, return_counts=True)
+        return RewardedRows(
+            values=values,
+            groups=groups,
+            sizes=sizes,
+            rewards=rewards,
+            usual=float(levels[counts.argmax()]),
+        )
+
+    def rows_of_groups(self, rewards: Array, share: float) -> int:
+        """Return the rows of all groups of which such a share has the rewards in a mask (n,)."""
+        counts = np.bincount(self.groups, weights=rewards)
+        return int(self.sizes[counts >= share * self.sizes].sum())
+
+    def are_usual_by_chance(self, rows: int) -> bool:
+        """Whether so many rows may all have the usual reward by chance."""
+        unusual = float((self.rewards != self.usual).mean())
+        return rows * np.log1p(-unusual) >= np.log(CHANCE)
+
+
+# Numbers too large to square are not evidence.
+@np.errstate(over="ignore", invalid="ignore")
 def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | None:
     """Say how a column gives the reward away; None if it does not.
 
@@ -64,24 +128,16 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
     >>> leak_evidence(pa.array(rng.normal(size=1000)), click) is None
     True
     """
-    rewarded = np.isfinite(rewards)
-    rewards = rewards[rewarded]
-    if len(rewards) < LEAST_ROWS or rewards.min() == rewards.max():
+    rows = RewardedRows.of(column, rewards, words)
+    if rows is None:
         return None
-    values, missing = _values(column, words)
-    values, missing = values[rewarded], missing[rewarded]
-    groups = _groups(values, missing, words)
-    if groups is None:
-        return None
-    explained = explained_by_groups(groups, rewards)
+    explained = explained_by_groups(rows.groups, rows.rewards)
     if not words:
-        present = ~missing
-        explained = max(
-            explained, _correlation(values[present], rewards[present], len(rewards))
-        )
-    if explained >= (EXPLAINED_OF_TWO if len(np.unique(rewards)) == 2 else EXPLAINED):
+        explained = max(explained, _squared_correlation(rows))
+    is_binary = len(np.unique(rows.rewards)) == 2
+    if explained >= (EXPLAINED_OF_TWO if is_binary else EXPLAINED):
         return f"gives the reward away: it explains {100 * explained:.3g} % of it"
-    return _certain_rows(groups, missing, rewards)
+    return _missing_with_reward(rows) or _certain_rows(rows)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -102,31 +158,35 @@ def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -
     words : bool
         As in `leak_evidence`.
     """
-    values, missing = _values(column, words)
-    parts = [
-        np.where(missing, values[~missing].mean() if (~missing).any() else 0.0, values)
-    ]
+    values = _values(column, words)
+    missing = np.isnan(values)
+    present = values[~missing]
+    parts = [missing]
     if words:
-        levels, counts = np.unique(values[~missing], return_counts=True)
-        usual = [
-            place
-            for place in np.argsort(-counts)[:MOST_LEVELS]
-            if counts[place] >= FEWEST_PLAYS
-        ]
-        parts = [values == level for level in levels[usual]]
-    worst, usable = 0.0, weights > 0.0
+        parts += [values == level for level in _frequent_levels(present)]
+    elif len(present):
+        parts.append(np.where(missing, present.mean(), values))
+    worst = 0.0
+    usable = weights > 0.0
     for label in np.unique(labels[usable]):
         rows = np.flatnonzero((labels == label) & usable)
         if len(rows) < FEWEST_PLAYS:
             continue
         offered = np.flatnonzero(usable[rows[0] : rows[-1] + 1]) + rows[0]
-        for part in (*parts, missing):
+        for part in parts:
+            # Σ (x − mean of x where offered) / p has the mean 0 if x was known before the choice.
             terms = (part[rows] - part[offered].mean()) * weights[rows]
-            scale = float(np.sqrt((terms**2).sum()))
-            worst = (
-                max(worst, abs(float(terms.sum())) / scale) if scale > 0.0 else worst
-            )
+            error = float(np.sqrt((terms**2).sum()))
+            if error > 0.0:
+                worst = max(worst, abs(float(terms.sum())) / error)
     return worst
+
+
+def _frequent_levels(values: Array) -> Array:
+    """Return the most frequent values, if they are frequent."""
+    levels, counts = np.unique(values, return_counts=True)
+    most_frequent = np.argsort(-counts)[:MOST_LEVELS]
+    return levels[most_frequent[counts[most_frequent] >= FEWEST_PLAYS]]
 
 
 def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, str]:
@@ -141,37 +201,46 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
     >>> leaks_by_product({"lines": lines, "minutes": 60 * lines / speed, "age": lines + 20.0}, speed)
     {'minutes': 'gives the reward away: with lines it explains 100 % of it'}
     """
-    usable = np.isfinite(rewards) & (rewards > 0.0)
-    columns = {
+    positive = {
         name: values
         for name, values in columns.items()
         if np.mean(values > 0.0) > CERTAIN
     }
-    for values in columns.values():
+    usable = np.isfinite(rewards) & (rewards > 0.0)
+    for values in positive.values():
         usable &= values > 0.0
-    if usable.sum() < LEAST_ROWS or usable.mean() < 0.5 or len(columns) > MOST_GROUPS:
+    if usable.sum() < LEAST_ROWS or usable.mean() < 0.5 or len(positive) > MOST_GROUPS:
         return {}
-    logs = {name: np.log(values[usable]) for name, values in columns.items()}
-    reward, leaks = np.log(rewards[usable]), dict[str, str]()
-    for pair in combinations(logs, 2):
-        first, second = (logs[name] for name in pair)
-        left = min(
-            (reward - first - second).var(),
-            (reward - first + second).var(),
-            (reward + first - second).var(),
-        )
-        if (
-            min(first.var(), second.var(), reward.var()) > 0.0
-            and left <= (1.0 - EXPLAINED) * reward.var()
-        ):
-            derived = max(pair, key=lambda name: float(logs[name].var()))
-            for name in [derived] if logs[derived].var() > reward.var() else pair:
-                other = pair[1] if name == pair[0] else pair[0]
-                share = 100 * (1.0 - left / reward.var())
-                leaks[name] = (
-                    f"gives the reward away: with {other} it explains {share:.3g} % of it"
-                )
+    reward = np.log(rewards[usable])
+    logs = {name: np.log(values[usable]) for name, values in positive.items()}
+    leaks = dict[str, str]()
+    for name, other in combinations(logs, 2):
+        explained = _explained_by_product(logs[name], logs[other], reward)
+        if explained < EXPLAINED:
+            continue
+        pairs = [(name, other), (other, name)]
+        pairs.sort(key=lambda pair: -float(logs[pair[0]].var()))
+        # The one that varies most was computed from the other two. If that is the reward, both are leaks.
+        if logs[pairs[0][0]].var() > reward.var():
+            pairs.pop()
+        for leak, beside in pairs:
+            leaks[leak] = (
+                f"gives the reward away: with {beside}"
+                f" it explains {100 * explained:.3g} % of it"
+            )
     return leaks
+
+
+def _explained_by_product(first: Array, second: Array, reward: Array) -> float:
+    """Return the share of a reward that a product or a ratio explains, all in logarithms."""
+    if min(first.var(), second.var(), reward.var()) == 0.0:
+        return 0.0
+    left = min(
+        (reward - first - second).var(),
+        (reward - first + second).var(),
+        (reward + first - second).var(),
+    )
+    return 1.0 - float(left / reward.var())
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -187,55 +256,41 @@ def always_usual(column: Any, rewards: Array, words: bool = False) -> str | None
     column, rewards, words :
         As in `leak_evidence`.
     """
-    rewarded = np.isfinite(rewards)
-    rewards = rewards[rewarded]
-    if len(rewards) < LEAST_ROWS or rewards.min() == rewards.max():
+    rows = RewardedRows.of(column, rewards, words)
+    if rows is None:
         return None
-    values, missing = _values(column, words)
-    values, missing = values[rewarded], missing[rewarded]
-    groups = _groups(values, missing, words)
-    if groups is None:
+    total = len(rows.rewards)
+    certain = rows.rows_of_groups(rows.rewards == rows.usual, share=1.0)
+    if certain < LEAST_CERTAIN_SHARE * total or rows.are_usual_by_chance(certain):
         return None
-    levels, counts = np.unique(rewards, return_counts=True)
-    usual = float(levels[counts.argmax()])
-    other = rewards != usual
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    certain = np.bincount(codes, weights=other) == 0
-    rows = int(sizes[certain].sum())
-    if rows < LEAST_CERTAIN_SHARE * len(rewards):
-        return None
-    if rows * np.log1p(-float(other.mean())) > np.log(CHANCE):
-        return None
-    return f"in {rows:,} of the first {len(rewards):,} rows it says alone that the reward is {usual:g}"
-
-
-def _values(column: Any, words: bool) -> tuple[Array, Array]:
-    """Numbers (n,), codes of words where the column holds words, and a mask of the missing ones."""
-    missing = decode.is_missing(column)
-    if words:
-        return decode.value_codes(column).astype(float), missing
-    problems = RowProblems(len(column))
-    values = decode.numbers(column, "", problems)
-    return values, missing | ~problems.usable
-
-
-def _groups(values: Array, missing: Array, words: bool) -> Array | None:
-    """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
-    levels, codes, counts = np.unique(
-        values[~missing], return_inverse=True, return_counts=True
+    return (
+        f"in {certain:,} of the first {total:,} rows it says alone"
+        f" that the reward is {rows.usual:g}"
     )
-    if len(levels) == 0:
+
+
+def _values(column: Any, words: bool) -> Array:
+    """Numbers (n,), or codes of words where the column holds words; NaN where missing."""
+    if not words:
+        return decode.numbers_or_nan(column)
+    codes = decode.value_codes(column).astype(float)
+    return np.where(decode.is_missing(column), np.nan, codes)
+
+
+def _groups(values: Array, words: bool) -> Array | None:
+    """Codes (n,) of groups of equal or near values, −1 where missing; None if words differ too much."""
+    is_present = ~np.isnan(values)
+    present = values[is_present]
+    levels, codes, counts = np.unique(present, return_inverse=True, return_counts=True)
+    if len(levels) == 0 or (words and len(levels) > MOST_GROUPS):
         return None
     if len(levels) > MOST_GROUPS:
-        if words:
-            return None
+        # The most frequent number, such as 0, is a group of its own; the others are cut at quantiles.
         usual = codes == counts.argmax()
-        ranks = np.searchsorted(
-            np.quantile(values[~missing][~usual], np.arange(1, BINS) / BINS), levels
-        )
-        codes = np.where(usual, BINS, ranks[codes])
+        edges = np.quantile(present[~usual], np.arange(1, BINS) / BINS)
+        codes = np.where(usual, BINS, np.searchsorted(edges, present))
     groups = np.full(len(values), -1)
-    groups[~missing] = codes
+    groups[is_present] = codes
     return groups
 
 
@@ -243,62 +298,61 @@ def explained_by_groups(groups: Array, rewards: Array) -> float:
     """Share of the variance of the rewards between groups, adjusted for their number."""
     _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     means = np.bincount(codes, weights=rewards) / counts
-    within = float(((rewards - means[codes]) ** 2).sum()) / max(
-        len(rewards) - len(counts), 1
-    )
+    freedom = max(len(rewards) - len(counts), 1)
+    within = float(((rewards - means[codes]) ** 2).sum()) / freedom
     return 1.0 - within / float(rewards.var(ddof=1))
 
 
-def _correlation(values: Array, rewards: Array, rows: int) -> float:
+def _squared_correlation(rows: RewardedRows) -> float:
     """Squared correlation of values or ranks with the rewards, times the share of rows that have both."""
-    if (
-        len(values) < LEAST_ROWS
-        or values.min() == values.max()
-        or rewards.min() == rewards.max()
-    ):
+    present = ~np.isnan(rows.values)
+    values = rows.values[present]
+    rewards = rows.rewards[present]
+    if len(values) < LEAST_ROWS or np.ptp(values) == 0.0 or np.ptp(rewards) == 0.0:
         return 0.0
-    ranks = (
-        np.argsort(np.argsort(each, kind="stable"), kind="stable")
-        for each in (values, rewards)
-    )
-    pairs = (
-        (values, rewards),
-        tuple(ranks) if len(np.unique(rewards)) > BINS else (values, rewards),
-    )
+    correlation = np.corrcoef(values, rewards)[0, 1] ** 2
+    if len(np.unique(rewards)) > BINS:
+        of_ranks = np.corrcoef(_ranks(values), _ranks(rewards))[0, 1] ** 2
+        correlation = max(correlation, of_ranks)
+    return float(correlation) * len(values) / len(rows.rewards)
+
+
+def _ranks(values: Array) -> Array:
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
+
+
+def _missing_with_reward(rows: RewardedRows) -> str | None:
+    """Say that the column is missing where the reward is the usual one."""
+    rewards = rows.rewards[np.isnan(rows.values)]
+    if (rewards != rows.usual).any() or rows.are_usual_by_chance(len(rewards)):
+        return None
     return (
-        max(float(np.corrcoef(*pair)[0, 1]) ** 2 for pair in pairs) * len(values) / rows
+        f"known only after the reward: missing in {len(rewards):,} rows,"
+        f" and the reward of all is {rows.usual:g}"
     )
 
 
-def _certain_rows(groups: Array, missing: Array, rewards: Array) -> str | None:
-    """Say which rows have one reward, or not the usual one, for certain, or that the column is missing where
-    the reward is the usual one.
+def _certain_rows(rows: RewardedRows) -> str | None:
+    """Say which rows have one reward, or another than this one, for certain.
 
     Of a reward and its opposite, only the rarer one is evidence: that nobody of a group buys may well be
     known before the choice where few buy anyway, that all of them buy is not.
     """
-    levels, counts = np.unique(rewards, return_counts=True)
-    usual = levels[counts.argmax()]
-    other = rewards != usual
-    without = int(missing.sum())
-    never_missing_by_chance = without * np.log1p(-float(other.mean())) < np.log(CHANCE)
-    if without and never_missing_by_chance and not other[missing].any():
-        return f"known only after the reward: missing in {without:,} rows, and the reward of all is {usual:g}"
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    frequent = np.argsort(-counts, kind="stable")[:MOST_REWARDS]
-    for place in frequent[counts[frequent] >= LEAST_REWARD_SHARE * len(rewards)]:
-        equal = rewards == levels[place]
-        is_rare = bool(equal.mean() <= 0.5)
-        rare = equal if is_rare else ~equal
+    levels, counts = np.unique(rows.rewards, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:MOST_REWARDS]
+    for level, count in zip(levels[order], counts[order], strict=True):
+        if count < LEAST_REWARD_SHARE * len(rows.rewards):
+            break
+        rare = rows.rewards == level
+        what = f"a reward of {level:g}"
+        if rare.mean() > 0.5:
+            rare = ~rare
+            what = f"a reward other than {level:g}"
         rate = float(rare.mean())
-        certain = np.bincount(codes, weights=rare) >= CERTAIN * sizes
-        rows = int(sizes[certain].sum())
-        if rows and rows * np.log(rate) < np.log(CHANCE):
-            what = (
-                f"a reward of {levels[place]:g}"
-                if is_rare
-                else f"a reward other than {levels[place]:g}"
+        certain = rows.rows_of_groups(rare, share=CERTAIN)
+        if certain and certain * np.log(rate) < np.log(CHANCE):
+            return (
+                f"gives the reward away: by it alone {certain:,} rows"
+                f" surely have {what}, of all {100 * rate:.2g} %"
             )
-            share = f"{100 * rate:.2g} %"
-            return f"gives the reward away: by it alone {rows:,} rows surely have {what}, of all {share}"
     return None

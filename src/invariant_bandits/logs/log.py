@@ -58,6 +58,7 @@ from invariant_bandits.logs.schema import (
     SchemaLike,
     checked_overrides,
     toml_overrides,
+    with_fields,
 )
 from invariant_bandits.logs.sources import (
     LEAST_SAMPLE,
@@ -747,6 +748,7 @@ def open_log(
     *,
     catalogue: Any = None,
     arms: Sequence[str] | None = None,
+    **fields: Any,
 ) -> Log:
     """Open a log once, so that several functions can use the log without scanning its rows again.
 
@@ -762,6 +764,9 @@ def open_log(
         and valid_until.
     arms : sequence of str, optional
         Labels of all arms, if every round of the log offered all of them.
+    fields :
+        Fields of Schema by keyword, such as reward="clicked", arm="banner", time="served",
+        propensity="p"; None says that the log has no such column.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, 1.0], "price": [2.0, 3.0, 7.0]}))
@@ -770,6 +775,7 @@ def open_log(
     >>> ib.read_moments(log, windows=1).moments.rounds
     3
     """
+    schema = with_fields(schema, fields)
     if not isinstance(source, Log):
         return Log(open_source(source), schema, catalogue, arms)
     if catalogue is not None or arms is not None:

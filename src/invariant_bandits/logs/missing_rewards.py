@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -32,14 +31,15 @@ FEWEST_OBSERVED = 10
 """Rewards that a group of rows needs so that they can stand for those it lacks."""
 
 
-class Imbalance(NamedTuple):
+@dataclass(frozen=True)
+class MissingMore:
     """A group of rows whose rewards are missing more often than those of the other rows.
 
     Attributes
     ----------
     column, words : str
         By which column the group is made, and which rows these are.
-    share, others : float
+    share, of_others : float
         Shares of missing rewards among them and among the other rows.
     p_value : float
         How likely so large a difference would be by chance.
@@ -48,38 +48,58 @@ class Imbalance(NamedTuple):
     column: str
     words: str
     share: float
-    others: float
+    of_others: float
     p_value: float
+
+    @property
+    def difference(self) -> float:
+        """How much larger the share of missing rewards is."""
+        return self.share - self.of_others
 
 
 def missing_rewards_note(log: Log) -> str | None:
     """Say in which contexts rewards are missing more often, by the first rows; None if it is in none."""
+    if log.schema.one_row_per_action:
+        return None
     rows = log.first_rows
     missing = decode.is_missing(rows.column(log.schema.reward).combine_chunks())
-    if (
-        log.schema.one_row_per_action
-        or not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS
-    ):
+    if not LEAST_ROWS <= missing.sum() <= len(missing) - LEAST_ROWS:
         return None
-    columns = [*log.schema.features, *filter(None, [log.schema.arm])]
-    tested = [found for name in columns for found in _imbalances(rows, name, missing)]
+    tested: list[MissingMore] = []
+    for name in _context_columns(log):
+        tested += _compare_groups(rows.column(name).combine_chunks(), name, missing)
+    # Bonferroni: the level is for all groups together.
     clear = [
-        found
-        for found in tested
-        if found.p_value * len(tested) < LEVEL
-        and found.share - found.others > LEAST_DIFFERENCE
+        group
+        for group in tested
+        if group.p_value * len(tested) < LEVEL and group.difference > LEAST_DIFFERENCE
     ]
     if not clear:
         return None
-    clear.sort(key=lambda found: found.others - found.share)
-    words = [
-        f"{found.words} ({found.share:.0%} against {found.others:.0%})"
-        for found in clear[:MOST_NAMED]
-    ]
-    where = f"rewards are missing in {missing.mean():.0%} of the rows, more often where {', '.join(words)}"
-    names = ",".join(dict.fromkeys(found.column for found in clear[:MOST_NAMED]))
-    weighted = f"evaluate --weight-missing {names} weights them for all rounds"
-    return f"{where}; effects, gains and mean rewards are those of the rounds with a reward; {weighted}"
+    clear.sort(key=lambda group: -group.difference)
+    named = clear[:MOST_NAMED]
+    where = ", ".join(
+        f"{group.words} ({group.share:.0%} against {group.of_others:.0%})"
+        for group in named
+    )
+    columns = ",".join(dict.fromkeys(group.column for group in named))
+    return (
+        f"rewards are missing in {missing.mean():.0%} of the rows, more often where {where};"
+        " effects, gains and mean rewards are those of the rounds with a reward;"
+        f" evaluate --weight-missing {columns} weights them for all rounds"
+    )
+
+
+def _context_columns(log: Log) -> list[str]:
+    """Return the features and the arm."""
+    columns = list(log.schema.features)
+    if log.schema.arm is not None:
+        columns.append(log.schema.arm)
+    return columns
+
+
+Group: TypeAlias = tuple[Any, ...]
+"""A value or a level per column."""
 
 
 class MissingWeights:
@@ -102,67 +122,82 @@ class MissingWeights:
             raise InputError(
                 "weight_missing needs a log with one row per round; here a round has several rows"
             )
-        known = [*log.schema.features, *filter(None, [log.schema.arm])]
+        known = _context_columns(log)
         for name in columns:
             if name not in known:
                 raise InputError(
                     f"weight_missing must name features or the arm, got {name!r}; known: {', '.join(known)}"
                 )
         self._edges = {name: _level_edges(log, name) for name in columns}
-        self._weights: dict[str, tuple[Array, Array]] = {}
-        rows, observed = Counter[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
-        held: dict[str, list[tuple[int, list[tuple[Any, ...]]]]] = {}
+        codes: dict[Group, int] = {}
+        parts: list[_Part] = []
         reward = log.schema.reward
         for task in log.survey().tasks:
             for row, batch in log.source.batches(task, [reward, *columns]):
                 groups = self._groups(batch)
-                there = ~np.asarray(decode.is_missing(batch.column(reward)))
-                rows.update(groups)
-                observed.update(
-                    group
-                    for group, is_there in zip(groups, there, strict=True)
-                    if is_there
+                part = _Part(
+                    file=task.file,
+                    rows=row + np.arange(len(groups)),
+                    groups=np.array([codes.setdefault(g, len(codes)) for g in groups]),
+                    observed=~decode.is_missing(batch.column(reward)),
                 )
-                held.setdefault(task.file, []).append((row, groups))
-        for group, count in rows.items():
-            if observed[group] < FEWEST_OBSERVED:
-                named = ", ".join(
-                    f"{name} {value}"
-                    for name, value in zip(columns, group, strict=True)
-                )
+                parts.append(part)
+        groups_of_rows = np.concatenate([part.groups for part in parts])
+        there = np.concatenate([part.observed for part in parts])
+        counts = np.bincount(groups_of_rows)
+        observed = np.bincount(groups_of_rows, weights=there)
+        for group, code in codes.items():
+            if observed[code] < FEWEST_OBSERVED:
+                pairs = zip(columns, group, strict=True)
+                named = ", ".join(f"{name} {value}" for name, value in pairs)
                 raise InputError(
-                    f"weight_missing: {observed[group]} of {count:,} rewards are there for {named}; at least"
-                    f" {FEWEST_OBSERVED} are needed, so name fewer columns"
+                    f"weight_missing: {observed[code]:g} of {counts[code]:,} rewards are there for {named};"
+                    f" at least {FEWEST_OBSERVED} are needed, so name fewer columns"
                 )
-        for file, parts in held.items():
-            places = np.concatenate(
-                [row + np.arange(len(groups)) for row, groups in parts]
-            )
-            weights = np.array(
-                [rows[g] / observed[g] for _, groups in parts for g in groups]
-            )
-            order = np.argsort(places, kind="stable")
-            self._weights[file] = (places[order], weights[order])
+        weights = counts / observed
+        self._weights: dict[str, tuple[Array, Array]] = {}
+        for file in {part.file for part in parts}:
+            of_file = [part for part in parts if part.file == file]
+            rows = np.concatenate([part.rows for part in of_file])
+            groups_of_rows = np.concatenate([part.groups for part in of_file])
+            order = np.argsort(rows, kind="stable")
+            self._weights[file] = (rows[order], weights[groups_of_rows[order]])
 
     def weighted(self, rounds: Rounds) -> Rounds:
         """Return rounds of the log with their weights."""
-        places, weights = self._weights[rounds.file]
-        own = np.asarray(weights[np.searchsorted(places, rounds.rows)])
-        return replace(rounds, round_weights=own)
+        rows, weights = self._weights[rounds.file]
+        of_rounds = weights[np.searchsorted(rows, rounds.rows)]
+        return replace(rounds, round_weights=of_rounds)
 
-    def _groups(self, batch: Any) -> list[tuple[Any, ...]]:
-        """The group of every row, a value or a level per column."""
+    def _groups(self, batch: Any) -> list[Group]:
+        """Return the group of every row."""
         parts = []
         for name, edges in self._edges.items():
             column = batch.column(name)
             if edges is None:
                 parts.append(column.cast(pa.string()).to_pylist())
                 continue
-            problems = RowProblems(len(column))
-            values = decode.numbers(column, name, problems, impute=True)
+            values, _ = _numbers(column)
             level = np.searchsorted(edges, values, side="right")
             parts.append(np.where(np.isfinite(values), level, -1).tolist())
         return list(zip(*parts, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some rows of a file, their groups, and whether they have a reward, each (n,)."""
+
+    file: str
+    rows: Array
+    groups: Array
+    observed: Array
+
+
+def _numbers(column: Any) -> tuple[Array, Array]:
+    """Return the numbers (n,) of a column, and a mask of the usable ones."""
+    problems = RowProblems(len(column))
+    values = decode.numbers(column, "", problems, impute=True)
+    return values, problems.usable & np.isfinite(values)
 
 
 def _level_edges(log: Log, name: str) -> Array | None:
@@ -170,42 +205,45 @@ def _level_edges(log: Log, name: str) -> Array | None:
     column = log.first_rows.column(name).combine_chunks()
     if not is_number(column.type) or name in (log.schema.arm, *log.schema.categorical):
         return None
-    values = decode.numbers(column, name, RowProblems(len(column)), impute=True)
+    values, _ = _numbers(column)
     return np.quantile(values[np.isfinite(values)], np.arange(1, LEVELS) / LEVELS)
 
 
-def _imbalances(rows: Any, name: str, missing: Array) -> Iterator[Imbalance]:
-    """Compare the rows of every category with the others, or those above the median with those below."""
-    column = rows.column(name).combine_chunks()
+def _compare_groups(column: Any, name: str, missing: Array) -> Iterator[MissingMore]:
+    """Compare the rows of every group with the others."""
+    overall = float(missing.mean())
     for words, inside in _groups(column, name):
         count = int(inside.sum())
-        if not LEAST_ROWS <= count <= len(missing) - LEAST_ROWS:
+        others = len(missing) - count
+        if min(count, others) < LEAST_ROWS:
             continue
         share = float(missing[inside].mean())
-        others = float(missing[~inside].mean())
+        of_others = float(missing[~inside].mean())
         # Two shares differ: a normal test with the variance of both together.
-        overall = float(missing.mean())
-        variance = (
-            overall * (1.0 - overall) * (1.0 / count + 1.0 / (len(missing) - count))
-        )
-        p_value = float(special.erfc(abs(share - others) / np.sqrt(2.0 * variance)))
-        yield Imbalance(
-            column=name, words=words, share=share, others=others, p_value=p_value
+        variance = overall * (1.0 - overall) * (1.0 / count + 1.0 / others)
+        scaled = abs(share - of_others) / np.sqrt(2.0 * variance)
+        yield MissingMore(
+            column=name,
+            words=words,
+            share=share,
+            of_others=of_others,
+            p_value=float(special.erfc(scaled)),
         )
 
 
 def _groups(column: Any, name: str) -> Iterator[tuple[str, Array]]:
-    """Yield names and masks (n,) of groups of rows."""
+    """Yield groups of rows: those of a category, or those above or below the median.
+
+    Each has words that describe it and a mask (n,).
+    """
     if is_text(column.type) or pa.types.is_boolean(column.type):
         words = decode.as_dictionary(column.cast(pa.string()))
-        codes = np.asarray(words.indices.fill_null(-1))
+        codes = decode.dictionary_codes(words, missing=-1)
         for code, word in enumerate(words.dictionary.to_pylist()):
             yield f"{name} = {word}", codes == code
     elif is_number(column.type):
-        problems = RowProblems(len(column))
-        values = decode.numbers(column, name, problems, impute=True)
-        usable = problems.usable & np.isfinite(values)
+        values, usable = _numbers(column)
         if usable.any():
-            middle = float(np.median(values[usable]))
-            yield f"{name} > {middle:.4g}", usable & (values > middle)
-            yield f"{name} <= {middle:.4g}", usable & (values <= middle)
+            median = float(np.median(values[usable]))
+            yield f"{name} > {median:.4g}", usable & (values > median)
+            yield f"{name} <= {median:.4g}", usable & (values <= median)

@@ -12,17 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import are_text_numbers, is_number, is_text
-from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import format_names
+from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.logs.decode import (
+    are_text_numbers,
+    is_number,
+    is_text,
+    numbers_or_nan,
+)
+from invariant_bandits.logs.schema import format_names, require_column
 from invariant_bandits.logs.sources import Batches, Source, SourceAround, Task
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-LEAST_LEVELS, MOST_LEVELS = 2, 100
-"""Levels that an arm column of numbers can be cut into."""
+LEAST_LEVELS = 2
+"""Levels that an arm column of numbers can be cut into, at least: one arm is no choice."""
+MOST_LEVELS = 100
+"""Levels at most: every one needs rounds of its own."""
 
 
 class RenamedSource(SourceAround):
@@ -42,22 +47,22 @@ class RenamedSource(SourceAround):
     def __init__(self, inner: Source, names: Mapping[str, str]) -> None:
         super().__init__(inner)
         self.names = dict(names)
-        known = set(inner.arrow_schema.names)
-        self.both = {new for new in names if new in known}
-        olds = {old: new for new, old in names.items()}
+        self.both = set(names) & set(inner.arrow_schema.names)
+        new_names = {old: new for new, old in names.items()}
         columns = []
         for column in inner.arrow_schema:
-            if column.name not in olds:
-                columns.append(column)
-            elif olds[column.name] not in self.both:
-                columns.append(column.with_name(olds[column.name]))
+            name = new_names.get(column.name, column.name)
+            is_second = column.name in new_names and name in self.both
+            if not is_second:
+                columns.append(column.with_name(name))
         self.arrow_schema = pa.schema(columns)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches under the new names."""
-        wanted = dict.fromkeys(self.names.get(name, name) for name in columns)
-        wanted |= dict.fromkeys(name for name in columns if name in self.both)
-        for row, batch in self.inner.batches(task, list(wanted)):
+        old = [self.names.get(name, name) for name in columns]
+        both = [name for name in columns if name in self.both]
+        wanted = list(dict.fromkeys(old + both))
+        for row, batch in self.inner.batches(task, wanted):
             arrays = [self._column(batch, name) for name in columns]
             yield row, pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
@@ -66,9 +71,9 @@ class RenamedSource(SourceAround):
         if name not in self.both:
             return old
         new = batch.column(name)
-        return compute.coalesce(
-            new, old if old.type == new.type else old.cast(new.type)
-        )
+        if old.type != new.type:
+            old = old.cast(new.type)
+        return compute.coalesce(new, old)
 
 
 class ChangedSource(SourceAround):
@@ -103,10 +108,9 @@ class ChangedSource(SourceAround):
         changed = [name for name in columns if name in self.changes]
         for row, batch in self.inner.batches(task, columns):
             for name in changed:
-                place = batch.schema.get_field_index(name)
-                batch = batch.set_column(
-                    place, name, self.changes[name](batch.column(place))
-                )
+                index = batch.schema.get_field_index(name)
+                values = self.changes[name](batch.column(index))
+                batch = batch.set_column(index, name, values)
             yield row, batch
 
 
@@ -120,18 +124,18 @@ def prepared(source: Source, known: Mapping[str, Any]) -> Source:
     known : mapping
         Fields of a Schema that the caller gives.
     """
-    renamed = known.get("rename") or {}
-    if renamed:
-        source = _renamed(source, renamed)
-    missing = tuple(known.get("missing") or ())
-    if missing:
-        source = _with_missing(source, missing)
-    values = known.get("reward_values") or {}
-    if values:
+    if known.get("rename"):
+        source = _renamed(source, known["rename"])
+    if known.get("missing"):
+        source = _with_missing(source, known["missing"])
+    if known.get("reward_values"):
+        values = known["reward_values"]
         source = _with_reward_values(source, known.get("reward"), values)
-    edges, medians = known.get("level_edges"), known.get("level_values")
-    if medians:
-        source = with_levels(source, str(known.get("arm")), edges or (), medians)
+    if known.get("level_values"):
+        edges = known.get("level_edges") or ()
+        source = with_levels(
+            source, str(known.get("arm")), edges, known["level_values"]
+        )
     return source
 
 
@@ -143,8 +147,9 @@ def _renamed(source: Source, renamed: Mapping[str, str]) -> Source:
             raise InputError(
                 f"rename: column {old!r} is not in the log, which has {format_names(there)}"
             )
-    names = {new: old for old, new in renamed.items() if old in there}
-    if len(names) < sum(old in there for old in renamed):
+    olds = [old for old in renamed if old in there]
+    names = {renamed[old]: old for old in olds}
+    if len(names) < len(olds):
         raise InputError(
             f"rename: two columns cannot get the same name, got {dict(renamed)!r}"
         )
@@ -162,20 +167,21 @@ def missing_values(
     by_column: dict[str, tuple[str, ...]] = {}
     for word in missing:
         name, sign, value = word.partition("=")
-        is_named = bool(sign) and name in columns
-        for column in [name] if is_named else columns:
-            by_column[column] = (
-                *by_column.get(column, ()),
-                value if is_named else word,
-            )
+        if sign and name in columns:
+            by_column[name] = (*by_column.get(name, ()), value)
+            continue
+        for column in columns:
+            by_column[column] = (*by_column.get(column, ()), word)
     return by_column
 
 
 def _with_missing(source: Source, missing: Sequence[str]) -> Source:
     """The source with some values of numbers and text as missing ones."""
-    kinds = {column.name: column.type for column in source.arrow_schema}
-    usable = [name for name, kind in kinds.items() if is_text(kind) or is_number(kind)]
-    usable = [name for name in usable if not pa.types.is_boolean(kinds[name])]
+    usable = []
+    for column in source.arrow_schema:
+        is_flag = pa.types.is_boolean(column.type)
+        if is_text(column.type) or (is_number(column.type) and not is_flag):
+            usable.append(column.name)
     by_column = missing_values(missing, usable)
     changes = {name: _blanking(values) for name, values in by_column.items()}
     return ChangedSource(source, changes, {})
@@ -196,14 +202,12 @@ def _blanking(values: Sequence[str]) -> Callable[[Any], Any]:
             column = column.cast(column.type.value_type)
         if is_number(column.type):
             stand_ins = pa.array(sorted(numbers), pa.float64())
-            is_one = compute.is_in(column.cast(pa.float64(), safe=False), stand_ins)
+            missing = compute.is_in(column.cast(pa.float64(), safe=False), stand_ins)
         else:
             different = column.drop_null().unique()
-            stand_ins = [
-                word for word in different.to_pylist() if stands_for_missing(word)
-            ]
-            is_one = compute.is_in(column, pa.array(stand_ins, different.type))
-        return compute.if_else(is_one, pa.scalar(None, column.type), column)
+            stand_ins = list(filter(stands_for_missing, different.to_pylist()))
+            missing = compute.is_in(column, pa.array(stand_ins, different.type))
+        return compute.if_else(missing, pa.scalar(None, column.type), column)
 
     return blank
 
@@ -219,7 +223,7 @@ def without_values(
     by_column = missing_values(missing, list(columns))
     cleaned = dict(columns)
     for name, words in by_column.items():
-        stand_ins = {*words, *(number_of(word) for word in words)} - {None}
+        stand_ins = {*words, *map(number_of, words)} - {None}
         cleaned[name] = [
             None
             if isinstance(value, str | int | float) and value in stand_ins
@@ -245,20 +249,15 @@ def _with_reward_values(
         raise InputError(
             "reward_values says what words of the reward are worth: name its column as reward"
         )
-    if reward not in source.arrow_schema.names:
-        there = format_names(source.arrow_schema.names)
-        raise InputError(
-            f"schema: reward column {reward!r} is not in the log, which has {there}"
-        )
+    require_column("reward", reward, source.arrow_schema.names)
     words = pa.array([word.strip().lower() for word in values])
     numbers = pa.array([repr(float(number)) for number in values.values()])
 
     def worth(column: Any) -> Any:
         text = column.cast(pa.string())
-        places = compute.index_in(
-            compute.utf8_lower(compute.utf8_trim_whitespace(text)), value_set=words
-        )
-        return compute.coalesce(numbers.take(places), text)
+        said = compute.utf8_lower(compute.utf8_trim_whitespace(text))
+        indices = compute.index_in(said, value_set=words)
+        return compute.coalesce(numbers.take(indices), text)
 
     return ChangedSource(source, {reward: worth}, {reward: pa.float64()})
 
@@ -284,35 +283,28 @@ def cut_levels(
         raise InputError(
             "levels cuts the column of the arm into levels: name it (--arm COLUMN)"
         )
-    if arm not in source.arrow_schema.names:
-        there = format_names(source.arrow_schema.names)
-        raise InputError(
-            f"schema: arm column {arm!r} is not in the log, which has {there}"
-        )
-    batches = (
-        batch for task in source.tasks for _, batch in source.batches(task, [arm])
-    )
-    values = np.concatenate(
-        [np.zeros(0), *(_numbers(batch.column(0)) for batch in batches)]
-    )
+    require_column("arm", arm, source.arrow_schema.names)
+    parts = [np.zeros(0)]
+    for task in source.tasks:
+        for _, batch in source.batches(task, [arm]):
+            parts.append(numbers_or_nan(batch.column(0)))
+    values = np.concatenate(parts)
     values = values[np.isfinite(values)]
+    impossible = f"levels: column {arm!r} cannot be cut into {count} levels"
     different = len(np.unique(values))
     if different < count:
-        has = f"it has {different} different numbers"
-        raise InputError(
-            f"levels: column {arm!r} cannot be cut into {count} levels, {has}"
-        )
+        raise InputError(f"{impossible}, it has {different} different numbers")
     edges = np.unique(np.quantile(values, np.arange(1, count) / count))
-    groups = np.searchsorted(edges, values, side="right")
-    medians = [float(np.median(values[groups == group])) for group in np.unique(groups)]
-    places = np.searchsorted(
-        edges, [float(label) for label in level_labels(medians)], side="right"
-    )
-    if len(set(places.tolist())) < count:
+    levels_of_rows = np.searchsorted(edges, values, side="right")
+    medians = [
+        float(np.median(values[levels_of_rows == level]))
+        for level in np.unique(levels_of_rows)
+    ]
+    # The labels are rounded: each must still lie in its level.
+    labels = [float(label) for label in level_labels(medians)]
+    if len(np.unique(np.searchsorted(edges, labels, side="right"))) < count:
         fewer = "some numbers come so often that fewer levels are needed"
-        raise InputError(
-            f"levels: column {arm!r} cannot be cut into {count} levels, {fewer}"
-        )
+        raise InputError(f"{impossible}, {fewer}")
     return tuple(edges.tolist()), tuple(medians)
 
 
@@ -323,12 +315,10 @@ def with_levels(
     bounds, labels = np.array(edges), pa.array(level_labels(medians))
 
     def level(column: Any) -> Any:
-        numbers = _numbers(column)
-        is_finite = np.isfinite(numbers)
-        places = np.searchsorted(
-            bounds, np.where(is_finite, numbers, 0.0), side="right"
-        )
-        return labels.take(pa.array(places, mask=~is_finite))
+        numbers = numbers_or_nan(column)
+        indices = np.searchsorted(bounds, numbers, side="right")
+        # NaN lies after the last level: take no label there.
+        return labels.take(pa.array(indices, mask=np.isnan(numbers)))
 
     return ChangedSource(source, {arm: level}, {arm: pa.string()})
 
@@ -355,13 +345,6 @@ def describe_levels(arm: str, edges: Sequence[float], medians: Sequence[float]) 
     )
 
 
-def _numbers(column: Any) -> Array:
-    """Numbers (n,) of a column, NaN where there is none."""
-    problems = RowProblems(len(column))
-    values = decode.numbers(column, "", problems)
-    return np.where(problems.usable, values, np.nan)
-
-
 def text_of_numbers(source: Source, first: Callable[[], Any]) -> list[str]:
     """Return the columns of text whose first values are numbers, not all of them whole.
 
@@ -383,9 +366,7 @@ def text_of_numbers(source: Source, first: Callable[[], Any]) -> list[str]:
 
 def _are_text_fractions(column: Any) -> bool:
     """Whether text holds numbers only, some of them with a decimal point."""
-    words = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not is_text(words.type) or not are_text_numbers(words):
+    if not is_text(column.type) or not are_text_numbers(column):
         return False
-    return bool(
-        compute.any(compute.match_substring(words.cast(pa.string()), ".")).as_py()
-    )
+    has_point = compute.match_substring(column.cast(pa.string()), ".")
+    return bool(compute.any(has_point).as_py())

@@ -14,6 +14,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 
 EXAMPLES = 5
+"""Rows that a report names per reason; a table shows two of them."""
 IMPUTED = "imputed "
 """Begins the reason of rows whose missing value was filled in; the name of the column follows."""
 NOTED = "noted: "
@@ -176,23 +177,19 @@ class QualityReport:
     @property
     def merged(self) -> int:
         """Rows that were merged with an earlier row of the same round."""
-        return sum(
-            problem.count
-            for reason, problem in self.problems.items()
-            if reason.startswith(MERGED)
-        )
+        return sum(self._counts_after(MERGED).values())
 
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        filled = {
-            reason: problem
-            for reason, problem in self.problems.items()
-            if reason.startswith(IMPUTED)
-        }
+        return self._counts_after(IMPUTED)
+
+    def _counts_after(self, prefix: str) -> dict[str, int]:
+        """Return counts by what follows the prefix in the reasons that begin with it."""
         return {
-            reason.removeprefix(IMPUTED): problem.count
-            for reason, problem in filled.items()
+            reason.removeprefix(prefix): problem.count
+            for reason, problem in self.problems.items()
+            if reason.startswith(prefix)
         }
 
     @property
@@ -205,12 +202,14 @@ class QualityReport:
         lines = [
             f"{self.rows:,} rows read, {self.rounds:,} rounds used, {self.left_out:,} left out"
         ]
-        for reason, problem in sorted(
+        problems = sorted(
             self.problems.items(), key=lambda pair: (-pair[1].count, pair[0])
-        ):
+        )
+        for reason, problem in problems:
             where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
             fate = "kept" if self.is_kept(reason) else "left out"
-            fate = "merged" if reason.startswith(MERGED) else fate
+            if reason.startswith(MERGED):
+                fate = "merged"
             lines.append(f"  {problem.count:>9,}  {reason} ({fate}); first: {where}")
         return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,16 @@ class RepeatedRounds:
         return f"{counted}; {differ}: {COUNTED[schema.repeated]} (--repeated chooses: {others})"
 
 
+class _Repeats(NamedTuple):
+    """Rows with a repeated id: which id, their positions in the log, and what they say, each (n,)."""
+
+    groups: Array
+    positions: Array
+    rewards: Array
+    actions: Array
+    times: Array
+
+
 class RepeatProbe:
     """Reads the rewards, actions and times of the rows whose ids come more than once.
 
@@ -108,11 +118,7 @@ class RepeatProbe:
         self.compared = list(schema.features) if action is None else [action]
         wanted = (schema.round, schema.reward, schema.time, *self.compared)
         self.columns = [name for name in wanted if name is not None]
-        self._groups: list[Array] = []
-        self._positions: list[Array] = []
-        self._rewards: list[Array] = []
-        self._actions: list[Array] = []
-        self._times: list[Array] = []
+        self._parts: list[_Repeats] = []
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Keep what is needed of the rows of a batch whose id is repeated."""
@@ -120,32 +126,24 @@ class RepeatProbe:
         group = np.minimum(np.searchsorted(self.ids, hashed), len(self.ids) - 1)
         rows = np.flatnonzero(self.ids[group] == hashed)
         part = batch.take(rows)
-        self._groups.append(group[rows])
-        self._positions.append(task.position + row - task.first_row + rows)
-        self._rewards.append(self._numbers(part))
-        self._actions.append(self._action_hashes(part))
-        self._times.append(self._order(part))
-
-    def _numbers(self, part: Any) -> Array:
-        """Rewards (n,), NaN where there is none."""
-        problems = RowProblems(len(part))
-        values = decode.numbers(
-            part.column(self.schema.reward), self.schema.reward, problems
+        repeats = _Repeats(
+            groups=group[rows],
+            positions=task.position + row - task.first_row + rows,
+            rewards=decode.numbers_or_nan(part.column(self.schema.reward)),
+            actions=self._action_hashes(part),
+            times=self._times(part),
         )
-        return np.where(problems.usable, values, np.nan)
+        self._parts.append(repeats)
 
     def _action_hashes(self, part: Any) -> Array:
         """Hashes (n,) of what was chosen: of the action or, if only its features are known, of these."""
         if self.schema.arm is not None:
             return self.hashes(label_words(part.column(self.schema.arm)))
-        rows = zip(
-            *(part.column(name).to_pylist() for name in self.compared), strict=True
-        )
-        return np.fromiter(
-            (hash(repr(row)) for row in rows), dtype=np.int64, count=len(part)
-        )
+        rows = part.select(self.compared).to_pylist()
+        hashed = [hash(repr(list(row.values()))) for row in rows]
+        return np.array(hashed, dtype=np.int64)
 
-    def _order(self, part: Any) -> Array:
+    def _times(self, part: Any) -> Array:
         """Times (n,) as numbers; 0 where there is none, so that the order of the rows decides."""
         name = self.schema.time
         if name is None:
@@ -156,35 +154,34 @@ class RepeatProbe:
 
     def results(self) -> dict[str, Any]:
         """Return the repeated rounds."""
-        times = np.concatenate(self._times)
-        positions = np.concatenate(self._positions)
-        groups = np.concatenate(self._groups)
-        order = np.lexsort((positions, times, groups))
-        groups = groups[order]
-        positions = positions[order]
-        rewards = np.concatenate(self._rewards)[order]
-        actions = np.concatenate(self._actions)[order]
-        starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-        counts = np.diff(np.append(starts, len(groups)))
-        same_action = actions == np.repeat(actions[starts], counts)
+        columns = zip(*self._parts, strict=True)
+        repeats = _Repeats(*map(np.concatenate, columns))
+        order = np.lexsort((repeats.positions, repeats.times, repeats.groups))
+        groups, positions, rewards, actions, _ = (part[order] for part in repeats)
+
+        # The first row of a group is the decision; rows with another action are none of its copies.
+        is_first = np.append(True, groups[1:] != groups[:-1])
+        starts = np.flatnonzero(is_first)
+        group = np.cumsum(is_first) - 1
+        same_action = actions == actions[starts][group]
         rewards = np.where(same_action, rewards, np.nan)
-        is_first = np.zeros(len(groups), dtype=bool)
-        is_first[starts] = True
+
         least = np.fmin.reduceat(rewards, starts)
         most = np.fmax.reduceat(rewards, starts)
         differing = int((least < most).sum())
         if differing and self.schema.repeated == "error":
             raise InputError(self._refusal(differing, len(starts)))
-        combined = COMBINATIONS[self.schema.repeated](rewards, starts, counts)
-        by_position = np.argsort(positions[starts])
-        repeats = RepeatedRounds(
+        combined = COMBINATIONS[self.schema.repeated](rewards, starts)
+        firsts = positions[starts]
+        by_position = np.argsort(firsts)
+        rounds = RepeatedRounds(
             copies=np.sort(positions[~is_first & same_action]),
             strangers=np.sort(positions[~is_first & ~same_action]),
-            firsts=positions[starts][by_position],
+            firsts=firsts[by_position],
             rewards=self.schema.learned_reward(combined[by_position]),
             differing=differing,
         )
-        return {"repeats": repeats}
+        return {"repeats": rounds}
 
     def _refusal(self, differing: int, ids: int) -> str:
         ways = ", ".join(way for way in REPEATED if way != "error")
@@ -192,38 +189,33 @@ class RepeatProbe:
         return f"{what}; say which one counts: --repeated {ways} (in Python schema={{'repeated': …}})"
 
 
-def first_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def first_reward(rewards: Array, starts: Array) -> Array:
     """Return the first reward of every group that is not missing (k,); rows are in the order of time."""
-    return _at_extreme_row(rewards, starts, counts, np.minimum, len(rewards))
+    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), len(rewards))
+    first = np.minimum.reduceat(rows, starts)
+    return np.append(rewards, np.nan)[first]
 
 
-def last_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def last_reward(rewards: Array, starts: Array) -> Array:
     """Return the last reward of every group that is not missing (k,); rows are in the order of time."""
-    return _at_extreme_row(rewards, starts, counts, np.maximum, -1)
+    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), -1)
+    last = np.maximum.reduceat(rows, starts)
+    return np.append(rewards, np.nan)[last]  # row −1 is the NaN
 
 
-def _at_extreme_row(
-    rewards: Array, starts: Array, counts: Array, extreme: np.ufunc, none: int
-) -> Array:
-    rows = np.where(np.isfinite(rewards), np.arange(len(rewards)), none)
-    chosen = extreme.reduceat(rows, starts)
-    inside = (chosen >= 0) & (chosen < len(rewards))
-    return np.where(inside, rewards[np.clip(chosen, 0, len(rewards) - 1)], np.nan)
-
-
-def largest_reward(rewards: Array, starts: Array, counts: Array) -> Array:
+def largest_reward(rewards: Array, starts: Array) -> Array:
     """Return the largest reward of every group (k,), NaN where all are missing."""
     return np.asarray(np.fmax.reduceat(rewards, starts))
 
 
-def reward_sum(rewards: Array, starts: Array, counts: Array) -> Array:
+def reward_sum(rewards: Array, starts: Array) -> Array:
     """Return the sum of the rewards of every group (k,), NaN where all are missing."""
     there = np.isfinite(rewards)
     sums = np.add.reduceat(np.where(there, rewards, 0.0), starts)
     return np.where(np.logical_or.reduceat(there, starts), sums, np.nan)
 
 
-COMBINATIONS: dict[str, Callable[[Array, Array, Array], Array]] = {
+COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "last": last_reward,
     "first": first_reward,
     "max": largest_reward,

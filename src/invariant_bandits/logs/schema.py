@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -14,35 +13,9 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
+from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
-from invariant_bandits.logs.doubts import less_is_better
 from invariant_bandits.storage import read_toml
-
-NAMES = {
-    "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
-    " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch at",
-    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion"
-    " converted is_converted purchase purchased revenue profit sale sold opened response success rating"
-    " margin gain payoff won bought booked accepted paid correct thumbs_up liked kpi",
-    "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
-    " p_action logging_prob logging_probability logging_propensity chance p",
-    "action": "action arm action_id arm_id action_index chosen_action choice",
-    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id"
-    " variation treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy"
-    " recommendation article article_id dose price_level price_point trt treated algorithm alg strategy"
-    " template layout group cell bucket",
-    "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions"
-    " available_actions offered candidates choices",
-    "position": "position slot pos",
-    "round": "round round_id event_id impression_id request_id decision_id",
-    "chosen": "chosen is_chosen selected is_selected shown picked taken",
-    "offered": "offered offered_features candidates actions_features choices",
-    "rewards": "offered_rewards all_rewards rewards_offered",
-    "ranking": "",
-}
-"""Usual names of columns by role, the likeliest first; roles are found in this order."""
-ROLES = tuple(NAMES)
-
 
 PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "probability": lambda values: values,
@@ -173,13 +146,7 @@ class Schema:
     doubts: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in (
-            "features",
-            "categorical",
-            "missing",
-            "level_edges",
-            "level_values",
-        ):
+        for name in LISTS:
             value = getattr(self, name)
             if isinstance(value, str):
                 wanted = "values" if name == "missing" else "column names or patterns"
@@ -187,45 +154,28 @@ class Schema:
                     f"{name} must be a list of {wanted}, got the text {value!r}"
                 )
             object.__setattr__(self, name, tuple(value))
-        if self.propensity_unit not in PROBABILITIES:
-            known = ", ".join(PROBABILITIES)
-            raise InputError(
-                f"propensity_unit must be one of {known}, got {self.propensity_unit!r}"
-            )
-        if self.repeated not in REPEATED:
-            raise InputError(
-                f"repeated must be one of {', '.join(REPEATED)}, got {self.repeated!r}"
-            )
-        self._require_one_form()
+        _require_one_of("propensity_unit", self.propensity_unit, PROBABILITIES)
+        _require_one_of("repeated", self.repeated, REPEATED)
+        mistake = self._mistake()
+        if mistake is not None:
+            raise InputError(mistake)
 
-    def _require_one_form(self) -> None:
-        """Columns of different forms of a log exclude each other, and each form needs all of its own."""
-        has = dict.fromkeys(ROLES, False) | dict.fromkeys(self.roles(), True)
-        mistakes = {
-            "offered (lists of lists) and chosen (one row per action) exclude each other": has[
-                "chosen"
-            ],
-            "features and offered exclude each other: offered has the chosen action's": bool(
-                self.features
-            ),
-            "offered needs the column with the index of the chosen action: action": not has[
-                "action"
-            ],
-            "arm (labels) and offered (features of all offered actions) exclude each other": has[
-                "arm"
-            ],
-        }
-        wrong = [
-            mistake for mistake, is_so in mistakes.items() if is_so and has["offered"]
-        ]
-        if has["chosen"] and not has["round"]:
-            wrong.append("chosen needs the column that identifies rounds: round")
-        if has["arms_offered"] and not has["arm"]:
-            wrong.append(
-                "arms_offered needs the column with the label of the chosen arm: arm"
-            )
-        if wrong:
-            raise InputError(wrong[0])
+    def _mistake(self) -> str | None:
+        """Say which columns of different layouts exclude each other, or which a layout lacks."""
+        if self.offered is not None:
+            if self.chosen is not None:
+                return "offered (lists of lists) and chosen (one row per action) exclude each other"
+            if self.features:
+                return "features and offered exclude each other: offered has the chosen action's"
+            if self.action is None:
+                return "offered needs the column with the index of the chosen action: action"
+            if self.arm is not None:
+                return "arm (labels) and offered (features of all offered actions) exclude each other"
+        if self.chosen is not None and self.round is None:
+            return "chosen needs the column that identifies rounds: round"
+        if self.arms_offered is not None and self.arm is None:
+            return "arms_offered needs the column with the label of the chosen arm: arm"
+        return None
 
     @cached_property
     def one_row_per_action(self) -> bool:
@@ -257,72 +207,64 @@ class Schema:
         arrow_schema : pyarrow.Schema
             Names and types of the columns of the log.
         """
-        there = list(arrow_schema.names)
-        has = f"the log, which has {format_names(there)}"
+        names = list(arrow_schema.names)
         for role, name in self.roles().items():
-            if name not in there:
-                raise InputError(f"schema: {role} column {name!r} is not in {has}")
+            require_column(role, name, names)
         if self.action is not None and not (
             self.has_offered or self.action in self.features
         ):
             what = f"action {self.action!r} reaches no feature, so all actions would be the same"
             raise InputError(f"schema: {what}; if it holds labels of arms, call it arm")
-        free = [name for name in there if name not in self.roles().values()]
-        features: list[str] = []
+        with_role = set(self.roles().values())
+        free = [name for name in names if name not in with_role]
+        features = self._matching_features(names, free)
+        for name in self.categorical:
+            if name not in features:
+                among = f"is not among the features {format_names(features)}"
+                raise InputError(f"schema: categorical column {name!r} {among}")
+        words = [name for name in features if is_text(arrow_schema.field(name).type)]
+        unused = [name for name in free if name not in features]
+        return replace(
+            self,
+            features=features,
+            categorical=tuple(dict.fromkeys((*self.categorical, *words))),
+            reasons=self._with_reasons_of_all(unused),
+        )
+
+    def _matching_features(
+        self, names: Sequence[str], free: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the columns that the features name, or that fit their patterns and have no role."""
+        has = f"the log, which has {format_names(names)}"
+        features: dict[str, None] = {}  # a set in the order of the patterns
         for pattern in self.features:
-            matching = (
-                [pattern]
-                if pattern in there
-                else [n for n in free if fnmatchcase(n, pattern)]
-            )
+            if pattern in names:
+                matching = [pattern]
+            else:
+                matching = [name for name in free if fnmatchcase(name, pattern)]
             if not matching:
                 raise InputError(
                     f"schema: features {pattern!r} match no column of {has}"
                 )
-            features += [name for name in matching if name not in features]
-        for name in set(self.categorical) - set(features):
-            names = format_names(features)
-            raise InputError(
-                f"schema: categorical column {name!r} is not among the features {names}"
-            )
-        if not features and self.offered is None and not self.labelled:
-            leaks = [
-                f"{name[1:]} {why}"
-                for name, why in self.reasons.items()
-                if "the reward" in why
-            ]
-            raise InputError(
-                "; ".join(
-                    [f"schema: features are missing; name columns of {has}", *leaks]
-                )
-            )
-        words = (name for name in features if is_text(arrow_schema.field(name).type))
-        categorical = dict.fromkeys((*self.categorical, *words))
-        reasons = self._with_reasons_of_all(
-            [name for name in free if name not in features]
-        )
-        return replace(
-            self,
-            features=tuple(features),
-            categorical=tuple(categorical),
-            reasons=reasons,
-        )
+            features |= dict.fromkeys(matching)
+        if not features and not (self.offered is not None or self.labelled):
+            missing = [f"schema: features are missing; name columns of {has}"]
+            for name, why in self.reasons.items():
+                if "the reward" in why:
+                    missing.append(f"{name[1:]} {why}")
+            raise InputError("; ".join(missing))
+        return tuple(features)
 
     def _with_reasons_of_all(self, unused: Sequence[str]) -> dict[str, str]:
-        """Return the reasons, with one for every unused column that has none yet; internal columns begin
-        with __.
-        """
-        why = (
-            "not named as a feature"
-            if self.offered is None
-            else f"features are those in {self.offered}"
-        )
-        silent = [
-            name
-            for name in unused
-            if f"!{name}" not in self.reasons and not name.startswith("__")
-        ]
-        return {**self.reasons, **{f"!{name}": why for name in silent}}
+        """Return the reasons, with one for every unused column but the internal ones, which begin with __."""
+        why = "not named as a feature"
+        if self.offered is not None:
+            why = f"features are those in {self.offered}"
+        reasons = dict(self.reasons)
+        for name in unused:
+            if not name.startswith("__"):
+                reasons.setdefault(f"!{name}", why)
+        return reasons
 
     def require_action(self) -> None:
         """Raise InputError with the candidates if no column was found to be the action, but some may be."""
@@ -370,26 +312,19 @@ class Schema:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(role, column, why) of every column: its role, or that it is ignored and for which reason."""
-        reasons = dict(self.reasons)
-        if self.minimise:
-            why = f"less is better: {self.reward_words} is learned"
-            reasons["reward"] = ", ".join(filter(None, [reasons.get("reward"), why]))
-        with_role = [
-            (role, name, reasons.get(role, "")) for role, name in self.roles().items()
-        ]
-        kinds = {
-            name: "categories" if name in self.categorical else "feature"
-            for name in self.features
-        }
-        features = [
-            (kind, name, self.reasons.get(name, "")) for name, kind in kinds.items()
-        ]
-        ignored = [
-            ("ignored", name[1:], why)
-            for name, why in self.reasons.items()
-            if name.startswith("!")
-        ]
-        return [*with_role, *features, *ignored]
+        rows = []
+        for role, name in self.roles().items():
+            why = [self.reasons.get(role, "")]
+            if role == "reward" and self.minimise:
+                why.append(f"less is better: {self.reward_words} is learned")
+            rows.append((role, name, ", ".join(filter(None, why))))
+        for name in self.features:
+            kind = "categories" if name in self.categorical else "feature"
+            rows.append((kind, name, self.reasons.get(name, "")))
+        for name, reason in self.reasons.items():
+            if name.startswith("!"):
+                rows.append(("ignored", name[1:], reason))
+        return rows
 
     def describe(self) -> str:
         """Return a readable table with the role of every column and the reason for it."""
@@ -401,17 +336,23 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the roles of the columns as a dictionary of plain values."""
-        values = {name: getattr(self, name) for name in FIELDS}
-        values = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-        }
-        return {
-            name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in values.items()
-        }
+        values: dict[str, Any] = {}
+        for name in FIELDS:
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                value = list(value)
+            values[name] = dict(value) if isinstance(value, Mapping) else value
+        return values
 
 
+def _require_one_of(name: str, value: str, values: Iterable[str]) -> None:
+    """Raise InputError unless a field has one of its values."""
+    if value not in values:
+        raise InputError(f"{name} must be one of {', '.join(values)}, got {value!r}")
+
+
+LISTS = ("features", "categorical", "missing", "level_edges", "level_values")
+"""Fields of a schema that are sequences."""
 ABOUT_GUESSES = ("reasons", "candidates", "doubts")
 FIELDS = tuple(
     attribute.name
@@ -504,11 +445,10 @@ KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _are_numbers(values: Iterable[Any]) -> bool:
     """Whether all values are finite numbers, not truth values."""
     numbers = list(values)
-    real = all(
-        isinstance(number, int | float) and not isinstance(number, bool)
-        for number in numbers
-    )
-    return real and bool(np.isfinite(numbers).all())
+    if any(isinstance(number, bool) for number in numbers):
+        return False
+    are_real = all(isinstance(number, int | float) for number in numbers)
+    return are_real and bool(np.isfinite(numbers).all())
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -517,36 +457,66 @@ def format_names(names: Sequence[str]) -> str:
     return ", ".join(map(escape_line, names[:20])) + more
 
 
+def require_column(role: str, name: str, names: Sequence[str]) -> None:
+    """Raise InputError unless the column of a role is one of the log's."""
+    if name not in names:
+        has = f"the log, which has {format_names(names)}"
+        raise InputError(f"schema: {role} column {name!r} is not in {has}")
+
+
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
 """What the columns mean: a Schema, the fields that are known (a mapping, or the path of a TOML file), or
 nothing.
 """
 
 
-def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
-    """Return (schema with these features, None) if `features` are names or patterns of columns, else both as
-    they are; InputError if the schema names others.
+def with_fields(schema: SchemaLike, keywords: Mapping[str, Any]) -> SchemaLike:
+    """Return what is known of a schema together with the fields that a caller gives by keyword.
+
+    A field that `schema` says otherwise, or that a schema does not have, raises InputError.
     """
+    if not keywords:
+        return schema
+    checked_overrides(keywords, "keyword arguments")
+    if isinstance(schema, Schema):
+        for name in keywords:
+            if name not in FIELDS:
+                raise InputError(
+                    f"{name} is for columns whose roles are inferred; schema is a Schema"
+                )
+        said = {name: value for name, value in vars(schema).items() if value}
+        _refuse_other_values(keywords, said)
+        return replace(schema, **keywords)
+    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema
+    _refuse_other_values(keywords, known or {})
+    return {**(known or {}), **keywords}
+
+
+def _refuse_other_values(keywords: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    """Raise InputError if a field of a schema has another value by keyword."""
+    for name, value in keywords.items():
+        other = said.get(name, value)
+        if isinstance(value, list | tuple):
+            if other and tuple(other) != tuple(value):
+                both = (
+                    f"{format_names(value)} by {name}, {format_names(other)} by schema"
+                )
+                raise InputError(f"{name} are named twice: {both}")
+        elif other != value:
+            both = f"{value!r} by {name}, {other!r} by schema"
+            raise InputError(f"{name} is named twice: {both}")
+
+
+def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
+    """Return the schema with these features, and None; as they are if `features` is not a list of names."""
     if features is None or is_dataclass(features):
         return schema, features
-    if (
-        isinstance(features, str)
-        or not isinstance(features, Sequence)
-        or not _are_texts(features)
-    ):
+    is_list = isinstance(features, Sequence) and not isinstance(features, str)
+    if not is_list or not _are_texts(features):
         raise InputError(
             f"features must be options, a map or a list of column names, got {features!r}"
         )
-    known: Any = (
-        toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
-    )
-    is_whole = isinstance(known, Schema)
-    named = tuple(known.features if is_whole else known.get("features", ()))
-    if named and named != tuple(features):
-        both = f"{format_names(features)} by features, {format_names(named)} by schema"
-        raise InputError(f"features are named twice: {both}")
-    new = {"features": tuple(features)}
-    return replace(known, **new) if is_whole else {**known, **new}, None
+    return with_fields(schema, {"features": tuple(features)}), None
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -555,14 +525,6 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 MOST_CANDIDATES, LAST_CANDIDATES = 20, 8
 """Candidates that a message names, and how many of them are the last ones where there are more."""
-IDENTIFIES = re.compile(
-    r"(?i)^(id|index|uuid|guid|rowid)$|[_. ](id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)"
-)
-
-
-def identifies(name: str) -> bool:
-    """Whether the name of a column says that it only identifies rows."""
-    return IDENTIFIES.search(name) is not None
 
 
 def require_role(role: str, options: Mapping[str, str], *more: str) -> NoReturn:
@@ -573,9 +535,9 @@ def require_role(role: str, options: Mapping[str, str], *more: str) -> NoReturn:
     if hidden > 0:
         first = MOST_CANDIDATES - LAST_CANDIDATES
         candidates = [*candidates[:first], *candidates[-LAST_CANDIDATES:]]
-    given = {f"--{role} {shlex.quote(name)}": why for name, why in candidates}
-    wide = max(map(len, given), default=0)
-    lines = [f"  {option:<{wide}}  {why}" for option, why in given.items()]
+    by_option = {f"--{role} {shlex.quote(name)}": why for name, why in candidates}
+    width = max(map(len, by_option), default=0)
+    lines = [f"  {option:<{width}}  {why}" for option, why in by_option.items()]
     if hidden > 0:
         lines.insert(first, f"  … and {hidden} more columns between these")
     head = f"no column was found to be the {what}; say which one is (in Python: schema={{{role!r}: …}}):"

@@ -50,7 +50,7 @@ from invariant_bandits.logs.read import (
     read_moments,
 )
 from invariant_bandits.logs.reader import rare_categories
-from invariant_bandits.logs.schema import SchemaLike, named_features
+from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -176,6 +176,7 @@ def fit_logs(
     arms: Sequence[str] | None = None,
     arm_model: str | None = None,
     keep_going: bool = False,
+    **fields: Any,
 ) -> Model:
     """Read a log and fit a model to it.
 
@@ -212,6 +213,9 @@ def fit_logs(
         cannot change the choice because all arms share their coefficients.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
+    fields :
+        Fields of Schema by keyword, such as reward="clicked", arm="banner", time="served",
+        propensity="p"; None says that the log has no such column.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -227,7 +231,7 @@ def fit_logs(
     """
     start = PolicyStart(policy, exploration, delta, horizon, caution)
     start.contender()  # a policy that is not known is refused before the log is read
-    schema, known = named_features(schema, features)
+    schema, known = named_features(with_fields(schema, fields), features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
     raw = (
         known
