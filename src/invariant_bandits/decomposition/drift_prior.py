@@ -867,19 +867,42 @@ def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
 # -- the windows in their order: where the coefficients stood when the logs ended --
 
 
+class CoefficientsAtEnd(NamedTuple):
+    """Mean (p,) and covariance (p, p) of the coefficients where the logs ended, under one course of drift."""
+
+    mean: Array
+    covariance: Array
+
+
+class Persistence(NamedTuple):
+    """Whether the drift of each direction goes on, and how.
+
+    Attributes
+    ----------
+    probability : array, shape (p,)
+        That it goes on; else every window draws the coefficient afresh.
+    courses : array, shape (h, p)
+        If it goes on, the probability of each course: those of PERSISTENT, then a single break.
+    breaks : array, shape (m, p)
+        If there was a single break, the probability that it lies before each window.
+    """
+
+    probability: Array
+    courses: Array
+    breaks: Array
+
+
 def last_window(
     paths: CoefficientPaths,
     mean: Array,
     drift: Array,
     vague: Array,
-    factor: float,
-    lasting: float,
-) -> tuple[Array, Array]:
-    """Mean (p,) and covariance (p, p) of the coefficients of the last window, all windows considered.
+    decay: Array,
+) -> CoefficientsAtEnd:
+    """Return the coefficients of the last window, given all windows.
 
-    State space: γ_i = μ + x_i, x_i = a·x_{i−1} + noise along every direction, of stationary variance `factor`
-    · ω and time constant `lasting` log lengths, a = exp(−1/(m·lasting)); ĝ_i | γ_i ~ N(γ_i, H_i). A window
-    that does not inform a direction says nothing of it.
+    State space: γ_i = μ + x_i, x_i = a_i·x_{i−1} + N(0, (1 − a_i²)ω) along every direction, of stationary
+    variance ω; ĝ_i | γ_i ~ N(γ_i, H_i). A window that does not inform a direction says nothing of it.
 
     Parameters
     ----------
@@ -889,6 +912,9 @@ def last_window(
         μ, where the filter starts, and ω.
     vague : array, shape (p, p)
         What μ may be off by, a hundredth of its prior covariance.
+    decay : array, shape (m, p)
+        a_i, what is left of the last window's departure from μ. An autoregressive course has the same a in
+        all windows; one with a break has 1, and 0 in the window where the coefficient is drawn anew.
     """
     partial = paths.partial
     roots = (
@@ -896,15 +922,15 @@ def last_window(
         if partial is None
         else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
     )
-    m, p = paths.coefficients.shape
-    decay = np.exp(-1.0 / (m * lasting))
+    p = len(mean)
     state, spread = np.concatenate([mean, np.zeros(p)]), np.zeros((2 * p, 2 * p))
-    spread[:p, :p], spread[p:, p:] = VAGUE * vague, np.diag(factor * drift)
-    move = np.concatenate([np.ones(p), np.full(p, decay)])
-    news = np.diag(np.concatenate([np.zeros(p), factor * drift * (1.0 - decay**2)]))
+    spread[:p, :p], spread[p:, p:] = VAGUE * vague, np.diag(drift)
     for i, (g, H) in enumerate(zip(paths.coefficients, paths.covariances, strict=True)):
         if i:
-            state, spread = move * state, spread * np.outer(move, move) + news
+            move = np.concatenate([np.ones(p), decay[i]])
+            news = np.concatenate([np.zeros(p), drift * (1.0 - decay[i] ** 2)])
+            state = move * state
+            spread = spread * np.outer(move, move) + np.diag(news)
         seen = spread[:, :p] + spread[:, p:]  # covariance of the state with μ + x
         P, L = seen[:p] + seen[p:], roots.get(i)
         if L is None:
@@ -915,17 +941,16 @@ def last_window(
         spread = spread - gain @ seen.T
         spread = 0.5 * (spread + spread.T)
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
-    return state[:p] + state[p:], 0.5 * (total + total.T)
+    return CoefficientsAtEnd(state[:p] + state[p:], 0.5 * (total + total.T))
 
 
 def walk_end(
     windows: ArmStatistics, precision: Array, drift: Array
-) -> tuple[Array, Array]:
-    """Mean (p,) and covariance (p, p) of the coefficients when the logs end, if their drift is a walk.
+) -> CoefficientsAtEnd:
+    """Return the coefficients when the logs end, if their drift is a walk.
 
-    θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says.
-    The filter in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ). The last window speaks
-    of its middle: after it the walk went on for half a window.
+    The walk θ_i = θ_{i−1} + N(0, 6Ω/m) varies as much over the m windows as Ω says. The last window speaks of
+    its middle: after it the walk went on for half a window.
 
     Parameters
     ----------
@@ -934,25 +959,52 @@ def walk_end(
     drift : array, shape (p, p)
         Ω.
     """
-    step, p = WALK_VARIANCE / len(windows.scores) * drift, len(drift)
+    step = WALK_VARIANCE / len(windows.scores) * drift
+    end = _filter_steps(windows, precision, drift, [step] * len(windows.scores))
+    return CoefficientsAtEnd(end.mean, end.covariance + 0.5 * step)
+
+
+def break_end(
+    windows: ArmStatistics, precision: Array, drift: Array, breaks: Array
+) -> CoefficientsAtEnd:
+    """Return the coefficients when the logs end, if each was constant but for one break.
+
+    breaks (m, p): the probability that the break lies before each window. Two independent draws from N(μ, Ω)
+    differ by N(0, 2Ω), so that window i adds the step 2BΩB, B² the diagonal of its probabilities.
+    """
+    roots = np.sqrt(breaks)
+    steps = [2.0 * drift * np.outer(root, root) for root in roots]
+    return _filter_steps(windows, precision, drift, steps)
+
+
+def _filter_steps(
+    windows: ArmStatistics, precision: Array, drift: Array, steps: Sequence[Array]
+) -> CoefficientsAtEnd:
+    """Return the coefficients of the last window if window i moves them by N(0, steps[i]).
+
+    θ_1 ~ N(0, Π⁻¹ + Ω). The filter in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ).
+    """
+    p = len(drift)
     state, P = np.zeros(p), _inverse(precision) + drift
     for i, (information, scores) in enumerate(
         zip(windows.information, windows.scores, strict=True)
     ):
-        P = P + step if i else P
+        P = P + steps[i] if i else P
         joined = np.column_stack([information @ P, scores - information @ state])
         gain = np.linalg.solve(np.eye(p) + information @ P, joined)
         state, P = state + P @ gain[:, p], P - P @ gain[:, :p]
         P = _without_negative_variances(0.5 * (P + P.T))
-    return state, P + 0.5 * step
+    return CoefficientsAtEnd(state, P)
 
 
-def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> Array:
-    """Return the probability (p,) that drift along each direction goes on from one period of the log to the
-    next.
+def persistence(
+    estimates: Array, errors: Array, mean: Array, drift: Array
+) -> Persistence:
+    """Return the probability that drift along each direction goes on from one period of the log to the next.
 
-    The function compares two models: every window (period of the log) draws its coefficient independently, or
-    the coefficient follows an autoregressive process.
+    The function compares models of a coefficient: every window (period of the log) draws it independently; it
+    follows an autoregressive process; or it is constant but for one break. A break lies before each window
+    but the first with the same probability, and both values are drawn like those of the windows.
 
     Parameters
     ----------
@@ -981,8 +1033,44 @@ def persistence(estimates: Array, errors: Array, mean: Array, drift: Array) -> A
             gain = P / (P + h)
             state, P = state + gain * error, P * (1.0 - gain)
         courses.append(evidence)
-    evidence = np.logaddexp.reduce(courses, axis=0) - np.log(len(PERSISTENT))
-    return np.asarray(special.expit(special.logit(RARELY_PERSISTENT) + evidence))
+    breaks = _break_evidence(apart, errors, w)
+    of_break = np.logaddexp.reduce(breaks, axis=0)
+    courses.append(of_break - afresh)
+    evidence = np.logaddexp.reduce(courses, axis=0)
+    before_windows = np.zeros_like(estimates)
+    before_windows[1:] = np.exp(breaks - of_break)
+    odds = special.logit(RARELY_PERSISTENT) + evidence - np.log(len(courses))
+    return Persistence(special.expit(odds), np.exp(courses - evidence), before_windows)
+
+
+def _break_evidence(apart: Array, errors: Array, drift: Array) -> Array:
+    """Return the log-likelihood (m − 1, p) of one break before each window but the first, times 1/(m − 1).
+
+    Windows without a break between them share x ~ N(0, ω) and see e_i = x + N(0, h_i). With s = Σ1/h and t =
+    Σe/h, their likelihood is ∏N(e_i; 0, h_i) · (1 + ωs)^(−½) · exp(½ωt²/(1 + ωs)).
+    """
+    known, scores = np.cumsum(1.0 / errors, axis=0), np.cumsum(apart / errors, axis=0)
+    noise = sum(_log_density(e, h) for e, h in zip(apart, errors, strict=True))
+
+    def segment(s: Array, t: Array) -> Array:
+        grown = 1.0 + drift * s
+        return np.asarray(0.5 * (drift * t**2 / grown - np.log(grown)))
+
+    before = segment(known[:-1], scores[:-1])
+    after = segment(known[-1] - known[:-1], scores[-1] - scores[:-1])
+    return np.asarray(noise + before + after - np.log(max(len(apart) - 1, 1)))
+
+
+def _join_ends(ends: Sequence[CoefficientsAtEnd], weights: Array) -> CoefficientsAtEnd:
+    """Return what courses of these probabilities (h, p), direction by direction, expect where logs ended."""
+    means = np.stack([end.mean for end in ends])
+    mean = (weights * means).sum(axis=0)
+    between = np.diag((weights * (means - mean) ** 2).sum(axis=0))
+    within = [
+        end.covariance * np.outer(root, root)
+        for end, root in zip(ends, np.sqrt(weights), strict=True)
+    ]
+    return CoefficientsAtEnd(mean, sum(within, between))
 
 
 def _log_density(error: Array, variance: Array) -> Array:
@@ -1195,6 +1283,11 @@ class DriftPrior:
     persistence: Annotated[Array, _optional("p", least=0.0)] = field(
         default_factory=_no_vector
     )
+    # If drift persists, mean and covariance of the coefficients when the logs ended, over all courses of it.
+    end_mean: Annotated[Array, _optional("p")] = field(default_factory=_no_vector)
+    end_covariance: Annotated[Array, _optional("p", "p")] = field(
+        default_factory=_no_matrix
+    )
     windows: Annotated[int, count] = 0
     drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(
         default_factory=_no_vector
@@ -1264,10 +1357,14 @@ class DriftPrior:
         square = max(float((center**2 * variance).mean()), least)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
-        last = [
-            last_window(paths, mean, drift, vague, factor, lasting)
-            for factor, lasting in PERSISTENT
-        ]
+        persists = persistence(*paths.marginals(), mean, drift)
+        last = []
+        for factor, lasting in PERSISTENT:
+            decay = np.exp(-1.0 / (moments.windows * lasting))
+            every = np.full_like(paths.coefficients, decay)
+            last.append(last_window(paths, mean, factor * drift, vague, every))
+        after_break = last_window(paths, mean, drift, vague, 1.0 - persists.breaks)
+        end = _join_ends([*last, after_break], persists.courses)
         steps = [
             2.0 * factor * drift / (lasting * moments.rounds)
             for factor, lasting in PERSISTENT
@@ -1294,7 +1391,9 @@ class DriftPrior:
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps)[:, None],
-            persistence=persistence(*paths.marginals(), mean, drift),
+            persistence=persists.probability,
+            end_mean=end.mean,
+            end_covariance=end.covariance,
             feature_mean=feature_mean,
             feature_precision=feature_precision,
             windows=int(moments.windows),
@@ -1395,11 +1494,19 @@ class DriftPrior:
         )
         common = population.common_drift
         still = condition_windows(statistics, common, fit.precision)
-        last_mean, last_covariance = walk_end(
-            statistics, fit.precision, fit.windows.drift
-        )
         drift = fit.windows.drift - common
-        single = _single_estimates(statistics, fit.windows.mean)
+        persists = persistence(
+            *_single_estimates(statistics, fit.windows.mean),
+            fit.windows.mean,
+            np.diagonal(drift),
+        )
+        # The windows of arms tell one walk from a break, not how fast it goes.
+        last = walk_end(statistics, fit.precision, fit.windows.drift)
+        after_break = break_end(
+            statistics, fit.precision, fit.windows.drift, persists.breaks
+        )
+        walks = persists.courses[:-1].sum(axis=0)
+        end = _join_ends([last, after_break], np.stack([walks, persists.courses[-1]]))
         return cls(
             basis=np.eye(layout.dim),
             mean=fit.windows.mean,
@@ -1411,10 +1518,12 @@ class DriftPrior:
             noise_variance=statistics.noise_variance,
             baseline_moves=bool(tests[count] < COMMON_LEVEL),
             link=statistics.link,
-            last_means=last_mean[None],
-            last_covariances=last_covariance[None],
+            last_means=last.mean[None],
+            last_covariances=last.covariance[None],
             last_steps=_walk_steps(drift),
-            persistence=persistence(*single, fit.windows.mean, np.diagonal(drift)),
+            persistence=persists.probability,
+            end_mean=end.mean,
+            end_covariance=end.covariance,
             windows=len(statistics.scores),
             population=population,
         )
@@ -1425,11 +1534,11 @@ class DriftPrior:
         Along each direction drift persists with its probability, and the coefficient is that of the last
         window; else it is as `mean` (p,) and `covariance` (p, p) say.
         """
-        if not len(self.last_means) or not len(self.persistence):
+        if not len(self.end_mean):
             return mean, covariance
-        share, apart = self.persistence, self.last_means.mean(axis=0) - mean
+        share, apart = self.persistence, self.end_mean - mean
         stays, differs = np.sqrt(share), np.sqrt(1.0 - share)
-        last = self.last_covariances.mean(axis=0) + self.common_drift
+        last = self.end_covariance + self.common_drift
         spread = covariance * np.outer(differs, differs) + last * np.outer(stays, stays)
         return mean + share * apart, spread + np.diag(share * (1.0 - share) * apart**2)
 
@@ -1581,6 +1690,8 @@ class DriftPrior:
             ),
             last_steps=_walk_steps(drift),
             persistence=places @ self.persistence,
+            end_mean=means @ self.end_mean,
+            end_covariance=extend(self.end_covariance, doubt + drifting),
             population=population,
         )
 
