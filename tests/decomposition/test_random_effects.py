@@ -92,7 +92,7 @@ def test_the_filter_is_conditioning_on_all_windows():
     wanted = mean + gain @ (g - mean).ravel()
     left = joint[-p:, -p:] - gain @ joint[:, -p:]
     found, covariance = last_window(
-        CoefficientPaths(g, noise), mean, factor * drift, vague, np.full((m, p), kept)
+        CoefficientPaths(g, noise), mean, factor * drift, vague, kept
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
     np.testing.assert_allclose(covariance, left, rtol=1e-8, atol=1e-10)

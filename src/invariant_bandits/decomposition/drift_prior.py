@@ -897,7 +897,7 @@ def last_window(
     mean: Array,
     drift: Array,
     vague: Array,
-    decay: Array,
+    decay: Array | float,
 ) -> CoefficientsAtEnd:
     """Return the coefficients of the last window, given all windows.
 
@@ -912,7 +912,7 @@ def last_window(
         μ, where the filter starts, and ω.
     vague : array, shape (p, p)
         What μ may be off by, a hundredth of its prior covariance.
-    decay : array, shape (m, p)
+    decay : float, or array, shape (m, p)
         a_i, what is left of the last window's departure from μ. An autoregressive course has the same a in
         all windows; one with a break has 1, and 0 in the window where the coefficient is drawn anew.
     """
@@ -923,6 +923,7 @@ def last_window(
         else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
     )
     p = len(mean)
+    decay = np.broadcast_to(decay, paths.coefficients.shape)
     state, spread = np.concatenate([mean, np.zeros(p)]), np.zeros((2 * p, 2 * p))
     spread[:p, :p], spread[p:, p:] = VAGUE * vague, np.diag(drift)
     for i, (g, H) in enumerate(zip(paths.coefficients, paths.covariances, strict=True)):
@@ -1361,8 +1362,7 @@ class DriftPrior:
         last = []
         for factor, lasting in PERSISTENT:
             decay = np.exp(-1.0 / (moments.windows * lasting))
-            every = np.full_like(paths.coefficients, decay)
-            last.append(last_window(paths, mean, factor * drift, vague, every))
+            last.append(last_window(paths, mean, factor * drift, vague, decay))
         after_break = last_window(paths, mean, drift, vague, 1.0 - persists.breaks)
         end = _join_ends([*last, after_break], persists.courses)
         steps = [
