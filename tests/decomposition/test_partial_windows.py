@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
-from invariant_bandits.decomposition.drift_prior import last_window
+from invariant_bandits.decomposition.log_end import last_window
 from invariant_bandits.decomposition.paths import (
     CoefficientPaths,
     PartialWindows,

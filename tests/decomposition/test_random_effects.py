@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.drift_prior import (
-    RARELY_PERSISTENT,
-    VAGUE,
-    DriftPrior,
-    condition_windows,
+from invariant_bandits.decomposition.arm_effects import condition_windows
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.fit_constants import PRIOR
+from invariant_bandits.decomposition.log_end import (
     last_window,
     persistence,
     walk_end,
@@ -83,7 +82,7 @@ def test_the_filter_is_conditioning_on_all_windows():
     kept = np.exp(-1.0 / (m * lasting))
     decay = kept ** np.abs(np.subtract.outer(np.arange(m), np.arange(m)))
     joint = np.kron(decay, np.diag(factor * drift)) + np.kron(
-        np.ones((m, m)), VAGUE * vague
+        np.ones((m, m)), PRIOR.vague * vague
     )
     observed = joint + np.zeros_like(joint)
     for i in range(m):
@@ -140,7 +139,9 @@ def test_the_evidence_of_a_break_is_the_density_of_all_windows():
         found.breaks[1:, 0], np.array(likelihoods) / np.sum(likelihoods), rtol=1e-8
     )
     afresh = np.exp(_log_density(estimates - mean, np.diag(drift + errors)))
-    break_odds = RARELY_PERSISTENT / (1.0 - RARELY_PERSISTENT) / len(found.courses)
+    break_odds = (
+        PRIOR.rarely_persistent / (1.0 - PRIOR.rarely_persistent) / len(found.courses)
+    )
     odds = found.probability / (1.0 - found.probability) * found.courses[-1]
     np.testing.assert_allclose(odds, break_odds * np.mean(likelihoods) / afresh)
 

@@ -15,15 +15,14 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import (
+from invariant_bandits.decomposition.arm_effects import (
     ConditionedWindows,
-    DriftEvidence,
-    DriftPrior,
-    Effect,
     condition_windows,
     effect_path,
 )
+from invariant_bandits.decomposition.arm_population import DriftEvidence, Effect
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import (
     DRIFTS,
     NOT_DETECTED,

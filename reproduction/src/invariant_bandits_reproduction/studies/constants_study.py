@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.decomposition import drift_prior
+from invariant_bandits.decomposition import log_end
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies import auto, mixture, mixture_kernels
 from invariant_bandits.policies.auto import AutoISD
@@ -53,7 +53,7 @@ KERNEL_CONSTANTS = {
     )
 }
 """Constants of the compiled loops that the study varies, and their values."""
-CHANGES_THE_PRIOR = (drift_prior, "RARELY_PERSISTENT")
+CHANGES_THE_PRIOR = (log_end, "PRIOR")
 
 
 @contextmanager
@@ -319,11 +319,15 @@ CONSTANTS = (
         _of_mixture("SIGNAL_LEVEL", lambda level, factor: 1.0 - factor * (1.0 - level)),
     ),
     Constant(
-        "`RARELY_PERSISTENT`",
+        "`PriorFit.rarely_persistent`",
         "0.05",
         CONVENTION,
         lambda factor: Variant(
-            {CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}
+            {
+                CHANGES_THE_PRIOR: replace(
+                    PRIOR, rarely_persistent=factor * PRIOR.rarely_persistent
+                )
+            }
         ),
     ),
     Constant("`Sizes.continuing` (arms: 0.5)", "0.1", STUDY, _size("continuing")),

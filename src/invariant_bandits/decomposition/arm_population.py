@@ -1,0 +1,312 @@
+"""The population that labelled arms are drawn from, and what a log says of every effect of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, number_between
+from invariant_bandits.decomposition.arm_statistics import ArmLayout
+from invariant_bandits.decomposition.coefficient_specs import (
+    LARGEST_MEAN,
+    OwnVariances,
+    covariance_spec,
+)
+from invariant_bandits.decomposition.fit_constants import PRIOR
+from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
+
+
+@dataclass(frozen=True)
+class DriftEvidence:
+    """What a log says of one effect: estimate, drift from window to window, and its test.
+
+    Attributes
+    ----------
+    estimate, error, drift : float
+        Mean over the log, its standard error, and the standard deviation between windows beyond sampling
+        error.
+    detectable : float
+        Drift that would have been detected in four of five such logs.
+    p_value : float
+        Of no drift. NaN where it cannot be tested.
+    drifts : bool
+        Whether the test rejects at the level of all effects of the log together.
+    """
+
+    estimate: float
+    error: float
+    drift: float
+    detectable: float
+    p_value: float
+    drifts: bool
+
+
+@dataclass(frozen=True)
+class Effect(DriftEvidence):
+    """One coefficient of an arm, or one that arms share.
+
+    Attributes
+    ----------
+    arm, coefficient : int
+        Whose, and which of its coefficients; arm is −1 for what arms share, and coefficient is then `place`.
+    place : int
+        As in `ArmPopulation.direction`.
+    """
+
+    arm: int
+    coefficient: int
+    place: int
+
+
+def relate_arms(catalogue: Array, likeness: float) -> Array:
+    """M (A, A) of arms whose standardised features (A, c) explain this part of their variance."""
+    A, c = catalogue.shape
+    return np.asarray(
+        (1.0 - likeness) * np.eye(A) + likeness * catalogue @ catalogue.T / max(c, 1)
+    )
+
+
+def contrast_precision(relation: Array) -> Array:
+    """Precision (A, A) of arms with covariance M = `relation` about an unknown mean: flat along (1, …, 1)."""
+    inverse = np.linalg.inv(relation)
+    total = inverse.sum(axis=0)
+    return np.asarray(inverse - np.outer(total, total) / total.sum())
+
+
+def common_measures(
+    layout: ArmLayout, together: Array, catalogue: Array, slopes: int
+) -> Array:
+    """What measures a move along each direction `together` (p, g), column by column (p, g).
+
+    A move by g(a) of arm a is measured by Σ_a g(a)·θ_a/Σ_a g(a)²: the mean over arms, or over those of a
+    category, or the regression on a feature of the catalogue (A, c). θ_a is a coefficient of the arm or, of
+    shared slopes, what the slope and its products add up to for it; slopes: how many there are.
+    """
+    own, result = layout.own_dim, np.zeros_like(together)
+    squares = (together[:own] ** 2).sum(axis=0)
+    result[:own] = together[:own] / np.where(squares > 0.0, squares, 1.0)
+    shared = together[own:]
+    if shared.any():
+        of_arms = np.column_stack(
+            [np.ones(layout.arms), catalogue[:, : layout.shared // slopes - 1]]
+        )
+        moves = np.tensordot(
+            of_arms, shared.reshape(of_arms.shape[1], slopes, -1), axes=1
+        )
+        size = (moves**2).sum(axis=0)
+        measured = np.tensordot(
+            of_arms.T, moves / np.where(size > 0.0, size, 1.0), axes=1
+        )
+        result[own:] = measured.reshape(shared.shape)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class ArmPopulation:
+    """The labelled arms of a log, and the population they are drawn from: their coefficients are N(θ̄,
+    Ψ·relation).
+
+    Attributes
+    ----------
+    layout : ArmLayout
+        Which coefficient is whose.
+    common : array, shape (own,)
+        Drift that all arms have in common, of every own coefficient.
+    spread, typical_drift : arrays, shapes (own,)
+        Ψ, and the mean drift of an arm's coefficient.
+    relation : array, shape (A, A)
+        Covariance of the arms' coefficients in units of Ψ; the identity if nothing is known of them.
+    catalogue, catalogue_mean, catalogue_scale : arrays, shapes (A, c), (c,), (c,)
+        Standardised features of the arms, and how they were standardised.
+    likeness : float
+        Part of the arms' variance that these explain.
+    together : array, shape (p, g)
+        Directions in which arms move together (`ArmStatistics.common_directions`).
+    evidence : array, shape (7, p + g)
+        Of every coefficient, and along every direction in which arms move together: mean over the log,
+        standard error, variance over windows, p-value of no drift (NaN without a test), the drift (standard
+        deviation) that would have been detected, the variance over windows that may be hidden
+        (`contrast_limit`), and how many windows inform it.
+    plays : array, shape (A,)
+        Rounds of every arm.
+    context_square : array, shape (d, d)
+        Mean of zzᵀ over the log.
+    """
+
+    layout: ArmLayout
+    common: OwnVariances
+    spread: OwnVariances
+    typical_drift: OwnVariances
+    relation: Annotated[Array, covariance_spec(("A", "A"))]
+    catalogue: Annotated[
+        Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    catalogue_mean: Annotated[
+        Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    catalogue_scale: Annotated[
+        Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)
+    ]
+    likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
+    together: Annotated[Array, covariance_spec(("p", "g"))]
+    evidence: Annotated[Array, covariance_spec((7, "f"), or_nan=True)]
+    plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
+    context_square: Annotated[Array, covariance_spec(("d", "d"))]
+
+    def __post_init__(self) -> None:
+        A, own = len(self.plays), len(self.spread)
+        p, g = self.together.shape
+        if (
+            self.layout != ArmLayout(A, own, p - A * own)
+            or self.evidence.shape[1] != p + g
+        ):
+            raise InputError(
+                f"{self.layout} does not fit {own} coefficients of each of {A} arms"
+            )
+        if (self.evidence[1:] < 0.0).any() or np.isnan(
+            np.delete(self.evidence, 3, axis=0)
+        ).any():
+            raise InputError(
+                "evidence must be numbers, and not negative but for the means"
+            )
+
+    def direction(self, place: int) -> tuple[Array, Array]:
+        """Direction (p,) of the effect at a place, a coefficient or what arms have in common, and the linear
+        function (p,) of the coefficients that is the effect.
+        """
+        if place < self.layout.dim:
+            return (np.eye(self.layout.dim)[place],) * 2
+        slopes = len(self.context_square) - 1
+        measures = common_measures(self.layout, self.together, self.catalogue, slopes)
+        return self.together[:, place - self.layout.dim], measures[
+            :, place - self.layout.dim
+        ]
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Every coefficient of every arm that was played, what arms share, and whether it drifts.
+
+        Holm's rule holds over all of them. What all arms have in common is left out of a log of one arm.
+        """
+        layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
+        seen = np.repeat(self.plays > 0, layout.own)
+        estimate, error, size, p_value, detectable = self.evidence[:5]
+        first = (
+            layout.dim if crossed else layout.own_dim
+        )  # products stand for the terms of the catalogue
+        last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
+        listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
+        tested = sorted(
+            (j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__
+        )
+        limits = PRIOR.drift_level / np.arange(len(tested), 0, -1)
+        drifting = set(
+            tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()]
+        )
+        numbers = np.column_stack(
+            [estimate, error, np.sqrt(size), detectable, p_value]
+        ).tolist()
+        owners = {
+            j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed
+        }
+        named = {j: (j in drifting, *owners[j], j) for j in listed}
+        return [Effect(*numbers[j], *about) for j, about in named.items()]
+
+    @property
+    def common_drift(self) -> Array:
+        """Covariance (p, p) of the drift that all arms have in common."""
+        groups = self.layout.groups
+        return np.asarray((groups * self.common) @ groups.T)
+
+    def typical_arm(self, mean: Array) -> Array:
+        """θ̄ (own,), the coefficients of an arm of which nothing is known, from those of all arms (p,)."""
+        inverse = np.linalg.inv(self.relation).sum(axis=0)
+        return np.asarray(inverse @ self.layout.by_arm(mean) / inverse.sum())
+
+    def feature_precision(self, intercept: bool) -> Array:
+        """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
+        often.
+        """
+        A = self.layout.arms
+        d = self.layout.own
+        count = self.layout.own_dim
+        Q = np.zeros((self.layout.dim + intercept,) * 2)
+        Q[:count, :count] = np.kron(
+            A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d])
+        )
+        if self.layout.shared:
+            at = slice(count, count + len(self.context_square) - d)
+            Q[at, at] = np.linalg.pinv(self.context_square[d:, d:])
+        return Q
+
+    def with_arm(
+        self, features: Sequence[float] | None
+    ) -> tuple[ArmPopulation, Array, float]:
+        """The population with one arm more that was never played, and what the others say of that arm, by the
+        best linear unbiased prediction.
+
+        Its expectation is the mean of the arms with these weights (A,), which add up to 1. The last number is
+        the variance left, in units of Ψ, that of the unknown mean included.
+        """
+        c, likeness = self.catalogue.shape[1], self.likeness
+        row, own = np.zeros(c), 1.0
+        if features is not None:
+            if not c:
+                raise InputError(
+                    "features of the new arm were given, but the arms of the logs have none"
+                )
+            row = (
+                finite_array("features", features, (c,)) - self.catalogue_mean
+            ) / self.catalogue_scale
+            own = 1.0 - likeness + likeness * float(row @ row) / c
+        relation = likeness * self.catalogue @ row / max(c, 1)
+        inverse = np.linalg.inv(self.relation)
+        total = inverse.sum(axis=0)
+        missing = (1.0 - float(total @ relation)) / float(total.sum())
+        rest = (
+            own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
+        )
+        weights = inverse @ relation + total * missing
+        place, means = self.layout.own_dim, self.layout.insertion(weights)
+        new = np.zeros((len(self.evidence), self.layout.own))
+        new[0] = (means @ self.evidence[0, : self.layout.dim])[
+            place : place + self.layout.own
+        ]
+        new[3] = 1.0
+        grown = replace(
+            self,
+            layout=replace(self.layout, arms=self.layout.arms + 1),
+            relation=np.block(
+                [
+                    [self.relation, relation[:, None]],
+                    [relation[None, :], np.array([[own]])],
+                ]
+            ),
+            catalogue=np.vstack([self.catalogue, row[None, :]]),
+            plays=np.append(self.plays, 0.0),
+            together=means @ self.together,
+            evidence=np.insert(
+                self.evidence, np.full(self.layout.own, place), new, axis=1
+            ),
+        )
+        return grown, weights, rest
+
+    def without_arm(self, arm: int) -> ArmPopulation:
+        """The population of the other arms."""
+        at = self.layout.coordinates_without(arm)
+        others = np.delete(np.arange(self.layout.arms), arm)
+        return replace(
+            self,
+            layout=replace(self.layout, arms=len(others)),
+            relation=self.relation[np.ix_(others, others)],
+            catalogue=self.catalogue[others],
+            plays=self.plays[others],
+            together=self.together[at],
+            evidence=np.delete(
+                self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1
+            ),
+        )
