@@ -19,6 +19,7 @@ import numpy as np
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition import log_end
 from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.policies import auto, mixture, mixture_kernels
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.mixture import Baseline
