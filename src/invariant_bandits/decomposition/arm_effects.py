@@ -150,32 +150,64 @@ class PopulationPrior:
         return np.asarray(np.maximum(pooled, least))
 
 
-def fit_effects(
-    statistics: ArmStatistics, relation: Array
-) -> tuple[ArmEffects, ArmEffects]:
-    """Random effects with common directions alone, and with two more that the windows ask for (own
-    coding).
+class Hyperparameters(NamedTuple):
+    """Drift and population of the arms, which expectation–maximisation fits.
 
-    Shared slopes with a catalogue drift along its terms, not along their coordinates.
+    Attributes
+    ----------
+    own : array, shape (p,)
+        ω of every coefficient by itself.
+    along, sizes : arrays, shapes (p, e), (e,)
+        Extra directions of drift, and their ω.
+    spread : array, shape (own,)
+        Ψ, the variance of the arms' coefficients in the population.
+    """
+
+    own: Array
+    along: Array
+    sizes: Array
+    spread: Array
+
+    @property
+    def drift(self) -> Array:
+        """Ω = diag(own) + GSGᵀ (p, p)."""
+        return np.diag(self.own) + (self.along * self.sizes) @ self.along.T
+
+
+class FittedEffects(NamedTuple):
+    """Two fits of one log: with common directions, for tests, and with the joint ones, for decisions."""
+
+    plain: ArmEffects
+    joint: ArmEffects
+
+
+def fit_effects(statistics: ArmStatistics, relation: Array) -> FittedEffects:
+    """Fit random effects with common directions alone, and with two more that the windows ask for.
+
+    There are joint directions in the own coding only. Shared slopes with a catalogue drift along its terms,
+    not along their coordinates.
     """
     population, layout = PopulationPrior(statistics, relation), statistics.layout
+    information = statistics.information
     groups = statistics.common_directions
-    own = _start(np.einsum("mpp->mp", statistics.information))
+    own = _start(np.einsum("mpp->mp", information))
     if groups[layout.own_dim :].any():
         own[layout.own_dim :] *= SMALLEST
-    sizes = _start(np.einsum("pe,mpq,qe->me", groups, statistics.information, groups))
-    spread = ARM.wide_start * np.maximum(layout.by_arm(own).mean(axis=0), 1e-300)
-    plain = _iterate(
-        statistics, population, (own, groups, sizes, spread), ARM.first_iterations
-    )
+    sizes = _start(np.einsum("pe,mpq,qe->me", groups, information, groups))
+    spread = ARM.wide_start * np.maximum(layout.by_arm(own).mean(axis=0), TINY)
+    start = Hyperparameters(own, groups, sizes, spread)
+    plain = _fit(statistics, population, start, ARM.first_iterations)
     extra = _joint_directions(plain, layout)
     if not extra.shape[1]:
-        return plain, plain
-    start = np.concatenate([plain.sizes, np.full(extra.shape[1], plain.own.mean())])
-    wide = np.hstack([groups, extra])
-    return plain, _iterate(
-        statistics, population, (plain.own, wide, start, plain.spread), ARM.iterations
+        return FittedEffects(plain, plain)
+    start = Hyperparameters(
+        own=plain.own,
+        along=np.hstack([groups, extra]),
+        sizes=np.append(plain.sizes, np.full(extra.shape[1], plain.own.mean())),
+        spread=plain.spread,
     )
+    joint = _fit(statistics, population, start, ARM.iterations)
+    return FittedEffects(plain, joint)
 
 
 def draw_shared_to_zero(
@@ -211,8 +243,15 @@ def draw_shared_to_zero(
     return fit._replace(precision=whole, windows=conditioned)
 
 
-def estimates_by_own_rounds(fit: ArmEffects, own_dim: int) -> tuple[Array, Array]:
-    """Mean over the log and variance (p,) of every coefficient, an arm's own ones not drawn to other arms'.
+class OwnEstimates(NamedTuple):
+    """Mean over the log and its variance (p,), an arm's own coefficients not drawn to other arms'."""
+
+    mean: Array
+    variance: Array
+
+
+def estimates_by_own_rounds(fit: ArmEffects, own_dim: int) -> OwnEstimates:
+    """Return estimates of every coefficient, an arm's own ones not drawn to other arms'.
 
     An interval about an estimate that is drawn to those of other arms misses a coefficient that differs from
     theirs. So the prior of coefficient j given all others is taken out: Π becomes Π − vvᵀ/Π_jj, v its column
@@ -230,7 +269,7 @@ def estimates_by_own_rounds(fit: ArmEffects, own_dim: int) -> tuple[Array, Array
     factor = at_itself[told] / left[told]
     mean[told] += factor * (prior @ windows.mean)[told]
     variance[told] += factor * at_itself[told]
-    return mean, variance
+    return OwnEstimates(mean, variance)
 
 
 def informs(information: Array) -> Any:
@@ -239,126 +278,175 @@ def informs(information: Array) -> Any:
 
 
 def _start(information: Array) -> Array:
-    """Drift that the windows could just detect, 3/(mean information), from information along directions (m,
-    J).
+    """Return the drift that the windows could just detect, 3/(mean information).
+
+    information: that of each window along directions (m, J).
     """
     informed = informs(information)
-    mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(
-        informed.sum(axis=0), 1
-    )
-    usual = mean[mean > 0.0].mean() if (mean > 0.0).any() else 1.0
-    return np.asarray(ARM.start / np.where(mean > 0.0, mean, usual))
+    total = np.where(informed, information, 0.0).sum(axis=0)
+    mean = total / np.maximum(informed.sum(axis=0), 1)
+    positive = mean > 0.0
+    # Directions of which nothing is known start at the mean of the others.
+    default = mean[positive].mean() if positive.any() else 1.0
+    return np.asarray(ARM.start / np.where(positive, mean, default))
 
 
-def _iterate(
+def _fit(
     statistics: ArmStatistics,
     population: PopulationPrior,
-    start: tuple[Array, Array, Array, Array],
+    start: Hyperparameters,
     iterations: int,
 ) -> ArmEffects:
-    own, along, sizes, spread = start
-    seen, layout = population.seen, statistics.layout
+    """Fit the random effects of arms by steps of expectation–maximisation from `start`."""
+    layout, along = statistics.layout, start.along
+    by_coordinate = informs(np.einsum("mpp->mp", statistics.information))
     across = np.einsum("pe,mpq,qe->me", along, statistics.information, along)
-    informing = (
-        informs(np.einsum("mpp->mp", statistics.information))
-        .sum(axis=0)
-        .astype(np.float64)
+    maximisation = _MStep(
+        population=population,
+        informing=by_coordinate.sum(axis=0).astype(np.float64),
+        informing_along=np.maximum(informs(across).sum(axis=0).astype(np.float64), 1.0),
+        least_own=1e-12 * start.own,
+        least_spread=1e-8 * start.spread,
     )
-    informing_along = np.maximum(informs(across).sum(axis=0).astype(np.float64), 1.0)
-    of_arm = layout.by_arm(informing)
-    least, floor = 1e-8 * spread, 1e-12 * own
+    # Without shared coefficients Λ_i has one block per arm, which saves a factor of A².
     blocks = None if layout.shared else ArmBlocks(statistics)
+    fitted = start
     for _ in range(iterations):
+        own, along, sizes, spread = fitted
         precision = population.precision(spread)
         if blocks is not None:
-            effects = blocks.step(own, along, sizes, precision)
+            expected = blocks.step(own, along, sizes, precision)
         else:
-            effects = _whole_step(statistics, own, along, sizes, precision)
-        own = np.maximum(
-            own + own**2 * effects.change / np.maximum(informing, 1.0), floor
-        )
-        sizes = np.maximum(
-            sizes + sizes**2 * effects.change_along / informing_along, 1e-300
-        )
-        by_arm = own[: layout.own_dim].reshape(of_arm.shape)
-        typical = by_arm[seen].mean(axis=0)
-        by_arm = (ARM.shrinkage * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (
-            ARM.shrinkage + of_arm
-        )
-        by_arm[~seen] = typical
-        own = np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
-        spread = population.spread(effects.mean, effects.covariance, least)
-    typical = layout.by_arm(own)[seen].mean(axis=0)
-    precision = population.precision(spread)
-    windows = condition_windows(
-        statistics, np.diag(own) + (along * sizes) @ along.T, precision
+            expected = dense_step(statistics, own, along, sizes, precision)
+        fitted = maximisation.step(fitted, expected)
+    precision = population.precision(fitted.spread)
+    windows = condition_windows(statistics, fitted.drift, precision)
+    return ArmEffects(
+        own=fitted.own,
+        along=fitted.along,
+        sizes=fitted.sizes,
+        spread=fitted.spread,
+        typical=layout.by_arm(fitted.own)[population.seen].mean(axis=0),
+        precision=precision,
+        windows=windows,
+        evidence=_log_likelihood(statistics, windows, precision),
     )
-    evidence = _evidence(statistics, windows, precision)
-    return ArmEffects(own, along, sizes, spread, typical, precision, windows, evidence)
 
 
-def _whole_step(
+class _MStep(NamedTuple):
+    """The M step: new hyperparameters from what the E step expects.
+
+    Attributes
+    ----------
+    population : PopulationPrior
+    informing, informing_along : arrays, shapes (p,), (e,)
+        How many windows inform each coefficient, and each extra direction.
+    least_own, least_spread : arrays, shapes (p,), (own,)
+        Lower bounds, so that no variance becomes 0 and stays there.
+    """
+
+    population: PopulationPrior
+    informing: Array
+    informing_along: Array
+    least_own: Array
+    least_spread: Array
+
+    def step(self, before: Hyperparameters, expected: BlockStep) -> Hyperparameters:
+        """Return the hyperparameters after one step; ω grows by ω²/m times `drift_change`."""
+        own_step = before.own**2 * expected.change / np.maximum(self.informing, 1.0)
+        along_step = before.sizes**2 * expected.change_along / self.informing_along
+        own = np.maximum(before.own + own_step, self.least_own)
+        return Hyperparameters(
+            own=self._pooled(own),
+            along=before.along,
+            sizes=np.maximum(before.sizes + along_step, TINY),
+            spread=self.population.spread(
+                expected.mean, expected.covariance, self.least_spread
+            ),
+        )
+
+    def _pooled(self, own: Array) -> Array:
+        """Return ω (p,) with that of each arm drawn to the median of the arms, as if of four more windows."""
+        layout, seen = self.population.layout, self.population.seen
+        windows = layout.by_arm(self.informing)
+        by_arm = layout.by_arm(own)
+        typical = by_arm[seen].mean(axis=0)
+        median = np.median(by_arm[seen], axis=0)
+        pooled = ARM.shrinkage * median + windows * by_arm
+        by_arm = pooled / (ARM.shrinkage + windows)
+        by_arm[~seen] = typical
+        return np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
+
+
+def dense_step(
     statistics: ArmStatistics, own: Array, along: Array, sizes: Array, precision: Array
 ) -> BlockStep:
     """`ArmBlocks.step` where arms share coefficients."""
-    effects = condition_windows(
-        statistics, np.diag(own) + (along * sizes) @ along.T, precision
-    )
-    change = drift_change(effects)
+    drift = Hyperparameters(own, along, sizes, own).drift
+    effects = condition_windows(statistics, drift, precision)
     return BlockStep(
-        effects.mean, effects.covariance, change, _change_along(effects, along)
+        effects.mean,
+        effects.covariance,
+        drift_change(effects),
+        _change_along(effects, along),
     )
 
 
-def _evidence(
+def _log_likelihood(
     windows: ArmStatistics, effects: ConditionedWindows, precision: Array
 ) -> float:
-    """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
-    _, sizes = np.linalg.slogdet(
-        np.eye(len(effects.mean)) + windows.information @ effects.drift
-    )
+    """Return the log-likelihood of the windows up to a constant, μ integrated out under its prior precision.
+
+    ½[Σ_i(η_iᵀΩw⁰_i − log|I + Λ_iΩ|) + (Σw⁰_i)ᵀμ + log|C_μ| + log|Π|] with w⁰_i = w_i + W_iμ: the marginal of
+    window i given μ, then the Gaussian integral over μ. Determinants as logarithms: they leave the range of
+    floating point with many coefficients.
+    """
+    scaled = np.eye(len(effects.mean)) + windows.information @ effects.drift
+    of_windows = np.linalg.slogdet(scaled).logabsdet.sum()
     w = effects.pull + effects.weights @ effects.mean
     explained = np.einsum("mp,pq,mq->", windows.scores, effects.drift, w)
-    of_prior = np.linalg.slogdet(precision)[1]
-    of_mean = np.linalg.slogdet(effects.covariance)[1]
-    total = w.sum(axis=0)
-    return float(
-        0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior)
-    )
+    of_prior = np.linalg.slogdet(precision).logabsdet
+    of_mean = np.linalg.slogdet(effects.covariance).logabsdet
+    gained = w.sum(axis=0) @ effects.mean
+    return float(0.5 * (explained - of_windows + gained + of_mean + of_prior))
 
 
 def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
-    """Two directions (p, 2) in which arms drift together, each a pattern over arms times the same one over
-    contexts.
+    """Return two directions (p, 2) in which arms drift together.
+
+    Each is a pattern over arms times the same pattern over contexts.
     """
     if layout.shared or layout.arms < 2:
         return np.zeros((layout.dim, 0))
     W = fit.windows.weights
     pull = fit.windows.pull
-    C = fit.windows.covariance
-    excess = (
-        np.einsum("mp,mq->pq", pull, pull)
-        - W.sum(axis=0)
-        + np.einsum("mpq,mqr->pr", W @ C, W)
-    )
-    size = np.sqrt(np.diagonal(W.sum(axis=0)))
-    scale = np.divide(
-        1.0, size, out=np.zeros_like(size), where=size > ARM.uninformed * size.max()
-    )
+    # The gradient of the log-likelihood in Ω, Σ(pull·pullᵀ − W_i + W_iC_μW_i) (p, p).
+    of_mean = np.einsum("mpq,mqr->pr", W @ fit.windows.covariance, W)
+    information = W.sum(axis=0)
+    excess = np.einsum("mp,mq->pq", pull, pull) - information + of_mean
+    # Scaled so that each coefficient has information 1; those without any drop out.
+    size = np.sqrt(np.diagonal(information))
+    known = size > ARM.uninformed * size.max()
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=known)
     A, d = layout.arms, layout.own
     tensor = (excess * np.outer(scale, scale)).reshape(A, d, A, d)
-    x = np.linalg.eigh(np.einsum("akal->kl", tensor))[1][:, -1]
+    # The largest (a ⊗ x)ᵀE(a ⊗ x) by turns: each of a and x is a leading eigenvector given the other.
+    x = np.linalg.eigh(np.einsum("akal->kl", tensor)).eigenvectors[:, -1]
     for _ in range(ARM.alternations):
-        a = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1][:, -1]
-        x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
+        over_arms = np.einsum("akbl,k,l->ab", tensor, x, x)
+        a = np.linalg.eigh(over_arms).eigenvectors[:, -1]
+        over_contexts = np.einsum("akbl,a,b->kl", tensor, a, a)
+        x = np.linalg.eigh(over_contexts).eigenvectors[:, -1]
     sizes, arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))
-    drifting = [
-        i for i in (A - 1, A - 2) if sizes[i] > ARM.uninformed * np.abs(sizes).max()
+    least = ARM.uninformed * np.abs(sizes).max()
+    patterns = [
+        np.outer(arms[:, i], x).ravel() * scale
+        for i in (A - 1, A - 2)
+        if sizes[i] > least
     ]
-    result = np.array(
-        [np.outer(arms[:, i], x).ravel() * scale for i in drifting]
-    ).reshape(-1, layout.dim)
-    return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)
+    directions = np.array(patterns).reshape(-1, layout.dim)
+    lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+    return np.asarray((directions / lengths).T)
 
 
 def effect_path(

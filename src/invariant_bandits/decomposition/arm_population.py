@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from invariant_bandits.decomposition.coefficient_specs import (
     LARGEST_MEAN,
     OwnVariances,
     covariance_spec,
+    variance_spec,
 )
 from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
@@ -60,6 +61,69 @@ class Effect(DriftEvidence):
     arm: int
     coefficient: int
     place: int
+
+
+@dataclass(frozen=True, eq=False)
+class EffectEvidence:
+    """What a log says of f effects, each array of shape (f,).
+
+    Attributes
+    ----------
+    estimate, error : arrays
+        Mean over the log, and its standard error.
+    variance : array
+        Variance over windows.
+    p_value : array
+        Of no drift; NaN without a test.
+    detectable : array
+        Drift (standard deviation) that would have been detected.
+    hidden : array
+        Variance over windows that may be hidden (`contrast_limit`).
+    informing : array
+        How many windows inform the effect.
+    """
+
+    estimate: Annotated[Array, covariance_spec(("f",))]
+    error: Annotated[Array, variance_spec(("f",))]
+    variance: Annotated[Array, variance_spec(("f",))]
+    p_value: Annotated[Array, variance_spec(("f",), or_nan=True)]
+    detectable: Annotated[Array, variance_spec(("f",))]
+    hidden: Annotated[Array, variance_spec(("f",))]
+    informing: Annotated[Array, variance_spec(("f",))]
+
+    def with_arm(self, layout: ArmLayout, means: Array) -> EffectEvidence:
+        """Return the evidence with a new arm: its estimates are expected by `means` (p', p), not informed."""
+        new = np.full(layout.own, layout.own_dim)
+        grown = {
+            name: np.insert(values, new, 0.0) for name, values in vars(self).items()
+        }
+        own = slice(layout.own_dim, layout.own_dim + layout.own)
+        grown["estimate"][own] = (means @ self.estimate[: layout.dim])[own]
+        grown["p_value"][own] = 1.0
+        return EffectEvidence(**grown)
+
+    def without(self, effects: slice) -> EffectEvidence:
+        """Return the evidence of all other effects."""
+        return EffectEvidence(
+            **{name: np.delete(values, effects) for name, values in vars(self).items()}
+        )
+
+
+class NewArm(NamedTuple):
+    """A population with one more arm, and what the other arms say of it.
+
+    Attributes
+    ----------
+    population : ArmPopulation
+    weights : array, shape (A,)
+        The new arm's expectation is the mean of the other arms with these weights, which add up to 1.
+    variance : float
+        What is left open, in units of Ψ, that of the unknown mean included.
+    """
+
+    population: ArmPopulation
+    weights: Array
+    variance: float
 
 
 def relate_arms(catalogue: Array, likeness: float) -> Array:
@@ -126,11 +190,8 @@ class ArmPopulation:
         Part of the arms' variance that these explain.
     together : array, shape (p, g)
         Directions in which arms move together (`ArmStatistics.common_directions`).
-    evidence : array, shape (7, p + g)
-        Of every coefficient, and along every direction in which arms move together: mean over the log,
-        standard error, variance over windows, p-value of no drift (NaN without a test), the drift (standard
-        deviation) that would have been detected, the variance over windows that may be hidden
-        (`contrast_limit`), and how many windows inform it.
+    evidence : EffectEvidence
+        Of every coefficient, and along every direction in which arms move together (p + g).
     plays : array, shape (A,)
         Rounds of every arm.
     context_square : array, shape (d, d)
@@ -153,25 +214,17 @@ class ArmPopulation:
     ]
     likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
     together: Annotated[Array, covariance_spec(("p", "g"))]
-    evidence: Annotated[Array, covariance_spec((7, "f"), or_nan=True)]
+    evidence: EffectEvidence
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, covariance_spec(("d", "d"))]
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
         p, g = self.together.shape
-        if (
-            self.layout != ArmLayout(A, own, p - A * own)
-            or self.evidence.shape[1] != p + g
-        ):
+        fits = self.layout == ArmLayout(A, own, p - A * own)
+        if not fits or len(self.evidence.estimate) != p + g:
             raise InputError(
                 f"{self.layout} does not fit {own} coefficients of each of {A} arms"
-            )
-        if (self.evidence[1:] < 0.0).any() or np.isnan(
-            np.delete(self.evidence, 3, axis=0)
-        ).any():
-            raise InputError(
-                "evidence must be numbers, and not negative but for the means"
             )
 
     def direction(self, place: int) -> tuple[Array, Array]:
@@ -192,29 +245,46 @@ class ArmPopulation:
 
         Holm's rule holds over all of them. What all arms have in common is left out of a log of one arm.
         """
-        layout, crossed = self.layout, bool(self.together[self.layout.own_dim :].any())
-        seen = np.repeat(self.plays > 0, layout.own)
-        estimate, error, size, p_value, detectable = self.evidence[:5]
-        first = (
-            layout.dim if crossed else layout.own_dim
-        )  # products stand for the terms of the catalogue
-        last = len(p_value) if (self.plays > 0).sum() > 1 else layout.dim
-        listed = [*np.flatnonzero(seen).tolist(), *range(first, last)]
+        layout, evidence = self.layout, self.evidence
+        first = layout.own_dim
+        if self.together[layout.own_dim :].any():
+            first = layout.dim  # products stand for the terms of the catalogue
+        several_arms = (self.plays > 0).sum() > 1
+        last = len(evidence.estimate) if several_arms else layout.dim
+        played = np.flatnonzero(np.repeat(self.plays > 0, layout.own))
+        listed = [*played.tolist(), *range(first, last)]
+        drifting = self._drifting(listed)
+        result = []
+        for index in listed:
+            arm, coefficient = -1, index
+            if index < layout.own_dim:
+                arm, coefficient = divmod(index, layout.own)
+            result.append(
+                Effect(
+                    estimate=float(evidence.estimate[index]),
+                    error=float(evidence.error[index]),
+                    drift=float(np.sqrt(evidence.variance[index])),
+                    detectable=float(evidence.detectable[index]),
+                    p_value=float(evidence.p_value[index]),
+                    drifts=index in drifting,
+                    arm=arm,
+                    coefficient=coefficient,
+                    place=index,
+                )
+            )
+        return result
+
+    def _drifting(self, listed: Sequence[int]) -> set[int]:
+        """Return those effects whose tests reject, by the rule of Holm (1979) over all that are listed."""
+        p_value = self.evidence.p_value
         tested = sorted(
-            (j for j in listed if p_value[j] <= 1.0), key=p_value.__getitem__
+            (index for index in listed if p_value[index] <= 1.0),
+            key=p_value.__getitem__,
         )
+        # The k-th smallest p-value is held against level/(tests − k); the first failure ends the list.
         limits = PRIOR.drift_level / np.arange(len(tested), 0, -1)
-        drifting = set(
-            tested[: np.logical_and.accumulate(p_value[tested] <= limits).sum()]
-        )
-        numbers = np.column_stack(
-            [estimate, error, np.sqrt(size), detectable, p_value]
-        ).tolist()
-        owners = {
-            j: divmod(j, layout.own) if j < layout.own_dim else (-1, j) for j in listed
-        }
-        named = {j: (j in drifting, *owners[j], j) for j in listed}
-        return [Effect(*numbers[j], *about) for j, about in named.items()]
+        rejected = np.logical_and.accumulate(p_value[tested] <= limits)
+        return set(tested[: rejected.sum()])
 
     @property
     def common_drift(self) -> Array:
@@ -243,57 +313,48 @@ class ArmPopulation:
             Q[at, at] = np.linalg.pinv(self.context_square[d:, d:])
         return Q
 
-    def with_arm(
-        self, features: Sequence[float] | None
-    ) -> tuple[ArmPopulation, Array, float]:
-        """The population with one arm more that was never played, and what the others say of that arm, by the
-        best linear unbiased prediction.
+    def with_arm(self, features: Sequence[float] | None) -> NewArm:
+        """Return the population with one more arm, which was never played, and what the others say of it.
 
-        Its expectation is the mean of the arms with these weights (A,), which add up to 1. The last number is
-        the variance left, in units of Ψ, that of the unknown mean included.
+        The best linear unbiased prediction of a new arm with covariances r to the others, R their relation
+        and v its own variance, under an unknown mean: weights w = R⁻¹r + R⁻¹1·(1 − 1ᵀR⁻¹r)/1ᵀR⁻¹1, and the
+        variance v − rᵀR⁻¹r + (1 − 1ᵀR⁻¹r)²/1ᵀR⁻¹1.
         """
         c, likeness = self.catalogue.shape[1], self.likeness
-        row, own = np.zeros(c), 1.0
+        row = np.zeros(c)
+        own_variance = 1.0
         if features is not None:
             if not c:
                 raise InputError(
                     "features of the new arm were given, but the arms of the logs have none"
                 )
-            row = (
-                finite_array("features", features, (c,)) - self.catalogue_mean
-            ) / self.catalogue_scale
-            own = 1.0 - likeness + likeness * float(row @ row) / c
+            given = finite_array("features", features, (c,))
+            row = (given - self.catalogue_mean) / self.catalogue_scale
+            own_variance = 1.0 - likeness + likeness * float(row @ row) / c
         relation = likeness * self.catalogue @ row / max(c, 1)
         inverse = np.linalg.inv(self.relation)
         total = inverse.sum(axis=0)
         missing = (1.0 - float(total @ relation)) / float(total.sum())
-        rest = (
-            own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
-        )
+        explained = float(relation @ inverse @ relation)
+        variance = own_variance - explained + missing**2 * float(total.sum())
         weights = inverse @ relation + total * missing
-        place, means = self.layout.own_dim, self.layout.insertion(weights)
-        new = np.zeros((len(self.evidence), self.layout.own))
-        new[0] = (means @ self.evidence[0, : self.layout.dim])[
-            place : place + self.layout.own
-        ]
-        new[3] = 1.0
-        grown = replace(
+        means = self.layout.insertion(weights)
+        grown = np.block(
+            [
+                [self.relation, relation[:, None]],
+                [relation[None, :], np.array([[own_variance]])],
+            ]
+        )
+        population = replace(
             self,
             layout=replace(self.layout, arms=self.layout.arms + 1),
-            relation=np.block(
-                [
-                    [self.relation, relation[:, None]],
-                    [relation[None, :], np.array([[own]])],
-                ]
-            ),
+            relation=grown,
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
             together=means @ self.together,
-            evidence=np.insert(
-                self.evidence, np.full(self.layout.own, place), new, axis=1
-            ),
+            evidence=self.evidence.with_arm(self.layout, means),
         )
-        return grown, weights, rest
+        return NewArm(population, weights, variance)
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
@@ -306,7 +367,5 @@ class ArmPopulation:
             catalogue=self.catalogue[others],
             plays=self.plays[others],
             together=self.together[at],
-            evidence=np.delete(
-                self.evidence, np.arange(self.layout.dim)[self.layout.arm(arm)], axis=1
-            ),
+            evidence=self.evidence.without(self.layout.arm(arm)),
         )

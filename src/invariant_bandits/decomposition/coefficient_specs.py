@@ -13,14 +13,11 @@ LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
 Coefficients: TypeAlias = Annotated[
     Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)
 ]
-Variances: TypeAlias = Annotated[
-    Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)
-]
+variance_spec = partial(ArraySpec, least=0.0, most=LARGEST_VARIANCE)
 covariance_spec = partial(ArraySpec, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
+Variances: TypeAlias = Annotated[Array, variance_spec(("p",))]
 Covariance: TypeAlias = Annotated[Array, covariance_spec(("p", "p"))]
-OwnVariances: TypeAlias = Annotated[
-    Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)
-]
+OwnVariances: TypeAlias = Annotated[Array, variance_spec(("o",))]
 """Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,).
 """
 LEAST_NOISE = 1e-200

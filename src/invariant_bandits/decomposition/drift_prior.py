@@ -28,6 +28,7 @@ from invariant_bandits.decomposition.arm_effects import (
 from invariant_bandits.decomposition.arm_population import (
     ArmPopulation,
     Effect,
+    EffectEvidence,
     common_measures,
     relate_arms,
 )
@@ -46,9 +47,9 @@ from invariant_bandits.decomposition.coefficient_specs import (
     optional_spec,
 )
 from invariant_bandits.decomposition.drift_tests import (
+    assess_drift,
     drift_limit,
     drift_misfit,
-    drift_tests_along,
     informing_windows,
     missing_inflation,
 )
@@ -329,37 +330,30 @@ class DriftPrior:
         directions = np.vstack([coordinates, plain.along.T])
         sizes = np.append(plain.own, plain.sizes)
         inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
-        tests, detectable, limit = drift_tests_along(
-            plain, layout, directions, sizes, inflation
-        )
-        informing = informing_windows(statistics, directions)
-        limit = np.where(np.isfinite(limit), limit, LARGEST_VARIANCE)
-        if (
-            statistics.link == "logit"
-        ):  # a test takes two windows with about five clicks of the rarer kind
-            enough = (
-                np.einsum("mpp->mp", statistics.information) >= PRIOR.enough_clicks
-            ).sum(axis=0) >= 2
-            tests[:count] = np.where(enough, tests[:count], np.nan)
+        tests = assess_drift(plain, layout, directions, sizes, inflation)
+        p_values = tests.p_values
+        if statistics.link == "logit":
+            # A test takes two windows with about five clicks of the rarer kind.
+            of_windows = np.einsum("mpp->mp", statistics.information)
+            enough = (of_windows >= PRIOR.enough_clicks).sum(axis=0) >= 2
+            p_values[:count] = np.where(enough, p_values[:count], np.nan)
         slopes = len(statistics.context_square) - 1
         measures = np.hstack(
             [coordinates, common_measures(layout, plain.along, catalogue, slopes)]
         )
         estimates = measures.T @ plain.windows.mean
         variances = ((plain.windows.covariance @ measures) * measures).sum(axis=0)
-        estimates[:count], variances[:count] = estimates_by_own_rounds(
-            plain, layout.own_dim
-        )
-        evidence = np.vstack(
-            [
-                estimates,
-                np.sqrt(variances),
-                sizes,
-                tests,
-                detectable,
-                limit,
-                informing,
-            ]
+        own_estimates = estimates_by_own_rounds(plain, layout.own_dim)
+        estimates[:count] = own_estimates.mean
+        variances[:count] = own_estimates.variance
+        evidence = EffectEvidence(
+            estimate=estimates,
+            error=np.sqrt(variances),
+            variance=sizes,
+            p_value=p_values,
+            detectable=tests.detectable,
+            hidden=np.where(np.isfinite(tests.limits), tests.limits, LARGEST_VARIANCE),
+            informing=informing_windows(statistics, directions),
         )
         population = ArmPopulation(
             layout=layout,
@@ -406,7 +400,7 @@ class DriftPrior:
             pooled_covariance=still.covariance,
             unit=np.concatenate([np.tile(fit.spread, layout.arms), shared_unit]),
             noise_variance=statistics.noise_variance,
-            baseline_moves=bool(tests[count] < PRIOR.common_level),
+            baseline_moves=bool(p_values[count] < PRIOR.common_level),
             link=statistics.link,
             last_means=last.mean[None],
             last_covariances=last.covariance[None],
@@ -442,10 +436,12 @@ class DriftPrior:
         """Directions (p, q) along which coefficients drift, and what the windows say of each."""
         coordinates, seen = np.eye(len(self.mean)), self.drift
         if self.population is not None:
-            together = self.arms.together
-            (_, _, seen, _, _, hidden, informing) = self.arms.evidence
+            evidence = self.arms.evidence
             return DriftBounds(
-                np.hstack([coordinates, together]), seen, hidden, informing
+                np.hstack([coordinates, self.arms.together]),
+                evidence.variance,
+                evidence.hidden,
+                evidence.informing,
             )
         return DriftBounds(coordinates, seen, self.drift_limit, self.informing)
 
@@ -532,17 +528,17 @@ class DriftPrior:
         features : sequence of float, length c, optional
             Features of the new arm, if the other arms have c features.
         """
-        population, weights, rest = self.arms.with_arm(features)
-        layout = population.layout
+        new = self.arms.with_arm(features)
+        population, layout = new.population, new.population.layout
         own = layout.arm(self.layout.arms)
         more = np.zeros((3, layout.dim))
         more[:, own] = (
-            rest * population.spread,
+            new.variance * population.spread,
             population.typical_drift,
             population.spread,
         )
         others = np.delete(np.eye(layout.dim), own, axis=1)
-        return self._carry(population, self.layout.insertion(weights), others, more)
+        return self._carry(population, self.layout.insertion(new.weights), others, more)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""

@@ -15,9 +15,8 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_statistics import TINY
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.fit_constants import PRIOR
+from invariant_bandits.decomposition.fit_constants import PRIOR, TINY
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.mixture import break_units, marginal_sums
 
