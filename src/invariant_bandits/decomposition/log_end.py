@@ -65,31 +65,41 @@ def last_window(
         all windows; one with a break has 1, and 0 in the window where the coefficient is drawn anew.
     """
     partial = paths.partial
-    roots = (
-        {}
-        if partial is None
-        else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
-    )
+    roots = {}
+    if partial is not None:
+        roots = dict(zip(partial.windows.tolist(), partial.roots, strict=True))
     p = len(mean)
     decay = np.broadcast_to(decay, paths.coefficients.shape)
-    state, spread = np.concatenate([mean, np.zeros(p)]), np.zeros((2 * p, 2 * p))
-    spread[:p, :p], spread[p:, p:] = PRIOR.vague * vague, np.diag(drift)
+    # The state is (μ, x) (2p,): μ keeps, x decays; γ = μ + x is what windows see.
+    state = np.concatenate([mean, np.zeros(p)])
+    covariance = np.zeros((2 * p, 2 * p))
+    covariance[:p, :p] = PRIOR.vague * vague
+    covariance[p:, p:] = np.diag(drift)
     for i, (g, H) in enumerate(zip(paths.coefficients, paths.covariances, strict=True)):
         if i:
+            # Prediction; the noise (1 − a²)ω keeps the variance of x at ω.
             move = np.concatenate([np.ones(p), decay[i]])
-            news = np.concatenate([np.zeros(p), drift * (1.0 - decay[i] ** 2)])
+            noise = np.concatenate([np.zeros(p), drift * (1.0 - decay[i] ** 2)])
             state = move * state
-            spread = spread * np.outer(move, move) + np.diag(news)
-        seen = spread[:, :p] + spread[:, p:]  # covariance of the state with μ + x
-        P, L = seen[:p] + seen[p:], roots.get(i)
+            covariance = covariance * np.outer(move, move) + np.diag(noise)
+        with_sum = covariance[:, :p] + covariance[:, p:]  # of the state with γ (2p, p)
+        of_sum = with_sum[:p] + with_sum[p:]
+        L = roots.get(i)
         if L is None:
-            gain = np.linalg.solve(P + H, seen.T).T
-        else:  # (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window
-            gain = seen @ L @ np.linalg.solve(np.eye(L.shape[1]) + L.T @ P @ L, L.T)
+            gain = np.linalg.solve(of_sum + H, with_sum.T).T
+        else:
+            # A partial window has no H; (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ exists all the same.
+            inner = np.eye(L.shape[1]) + L.T @ of_sum @ L
+            gain = with_sum @ L @ np.linalg.solve(inner, L.T)
         state = state + gain @ (g - state[:p] - state[p:])
-        spread = spread - gain @ seen.T
-        spread = 0.5 * (spread + spread.T)
-    total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
+        covariance = covariance - gain @ with_sum.T
+        covariance = 0.5 * (covariance + covariance.T)
+    total = (
+        covariance[:p, :p]
+        + covariance[p:, p:]
+        + covariance[:p, p:]
+        + covariance[p:, :p]
+    )
     return CoefficientsAtEnd(state[:p] + state[p:], 0.5 * (total + total.T))
 
 
@@ -134,14 +144,18 @@ def _filter_steps(
     θ_1 ~ N(0, Π⁻¹ + Ω). The filter in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ).
     """
     p = len(drift)
-    state, P = np.zeros(p), _inverse(precision) + drift
+    state = np.zeros(p)
+    P = _inverse(precision) + drift
     for i, (information, scores) in enumerate(
         zip(windows.information, windows.scores, strict=True)
     ):
-        P = P + steps[i] if i else P
+        if i:
+            P = P + steps[i]
+        # One solution for both gains: (I + ΛP)⁻¹[ΛP, η − Λθ] (p, p + 1); Λ may be singular.
         joined = np.column_stack([information @ P, scores - information @ state])
         gain = np.linalg.solve(np.eye(p) + information @ P, joined)
-        state, P = state + P @ gain[:, p], P - P @ gain[:, :p]
+        state = state + P @ gain[:, p]
+        P = P - P @ gain[:, :p]
         P = _without_negative_variances(0.5 * (P + P.T))
     return CoefficientsAtEnd(state, P)
 
@@ -164,42 +178,58 @@ def persistence(
         Mean μ and drift variance ω of the coefficient along each direction.
     """
     m, w = len(estimates), np.maximum(drift, TINY)
-    apart = np.where(np.isfinite(errors), estimates - mean, 0.0)
-    afresh = np.zeros(len(mean))
-    for e, h in zip(apart, errors, strict=True):
-        afresh += _log_density(e, w + h)
+    departures = np.where(np.isfinite(errors), estimates - mean, 0.0)
     courses = []
     for factor, lasting in PRIOR.persistent:
         decay = np.exp(-1.0 / (m * lasting))
-        state = np.zeros(len(mean))
-        P = factor * w
-        evidence = -afresh
-        for i, (e, h) in enumerate(zip(apart, errors, strict=True)):
-            if i:
-                state, P = decay * state, decay**2 * P + (1.0 - decay**2) * factor * w
-            error = np.where(np.isfinite(h), e - state, 0.0)
-            evidence = evidence + _log_density(error, P + h)
-            gain = P / (P + h)
-            state, P = state + gain * error, P * (1.0 - gain)
-        courses.append(evidence)
-    breaks = _break_evidence(apart, errors, w)
+        courses.append(_autoregressive_evidence(departures, errors, factor * w, decay))
+    # A break before any window but the first is equally likely.
+    breaks = _break_evidence(departures, errors, w) - np.log(max(m - 1, 1))
     of_break = np.logaddexp.reduce(breaks, axis=0)
-    courses.append(of_break - afresh)
-    evidence = np.logaddexp.reduce(courses, axis=0)
-    before_windows = np.zeros_like(estimates)
-    before_windows[1:] = np.exp(breaks - of_break)
-    odds = special.logit(PRIOR.rarely_persistent) + evidence - np.log(len(courses))
-    return Persistence(special.expit(odds), np.exp(courses - evidence), before_windows)
+    courses.append(of_break)
+    of_courses = np.logaddexp.reduce(courses, axis=0)
+    breaks_before = np.zeros_like(estimates)
+    breaks_before[1:] = np.exp(breaks - of_break)
+    # Bayes' rule on the scale of log-odds; the courses share the prior probability equally.
+    prior_odds = special.logit(PRIOR.rarely_persistent) - np.log(len(courses))
+    afresh = _sum_log_densities(departures, w + errors)
+    return Persistence(
+        probability=special.expit(prior_odds + of_courses - afresh),
+        courses=np.exp(courses - of_courses),
+        breaks=breaks_before,
+    )
 
 
-def _break_evidence(apart: Array, errors: Array, drift: Array) -> Array:
-    """Return the log-likelihood (m − 1, p) of one break before each window but the first, times 1/(m − 1).
+def _autoregressive_evidence(
+    departures: Array, errors: Array, drift: Array, decay: float
+) -> Array:
+    """Return the log-likelihood (p,) of x_i = a·x_{i−1} + N(0, (1 − a²)ω), seen with variances `errors`.
+
+    One Kalman filter per direction: each window is predicted from those before it.
+    """
+    state = np.zeros(len(drift))
+    P = drift
+    evidence = np.zeros(len(drift))
+    for i, (e, h) in enumerate(zip(departures, errors, strict=True)):
+        if i:
+            state = decay * state
+            P = decay**2 * P + (1.0 - decay**2) * drift
+        error = np.where(np.isfinite(h), e - state, 0.0)
+        evidence = evidence + _log_density(error, P + h)
+        gain = P / (P + h)
+        state = state + gain * error
+        P = P * (1.0 - gain)
+    return evidence
+
+
+def _break_evidence(departures: Array, errors: Array, drift: Array) -> Array:
+    """Return the log-likelihood (m − 1, p) of one break before each window but the first.
 
     Windows without a break between them share x ~ N(0, ω) and see e_i = x + N(0, h_i). With s = Σ1/h and t =
     Σe/h, their likelihood is ∏N(e_i; 0, h_i) · (1 + ωs)^(−½) · exp(½ωt²/(1 + ωs)).
     """
-    known, scores = np.cumsum(1.0 / errors, axis=0), np.cumsum(apart / errors, axis=0)
-    noise = sum(_log_density(e, h) for e, h in zip(apart, errors, strict=True))
+    known = np.cumsum(1.0 / errors, axis=0)
+    scores = np.cumsum(departures / errors, axis=0)
 
     def segment(s: Array, t: Array) -> Array:
         grown = 1.0 + drift * s
@@ -207,7 +237,7 @@ def _break_evidence(apart: Array, errors: Array, drift: Array) -> Array:
 
     before = segment(known[:-1], scores[:-1])
     after = segment(known[-1] - known[:-1], scores[-1] - scores[:-1])
-    return np.asarray(noise + before + after - np.log(max(len(apart) - 1, 1)))
+    return np.asarray(_sum_log_densities(departures, errors) + before + after)
 
 
 def join_ends(ends: Sequence[CoefficientsAtEnd], weights: Array) -> CoefficientsAtEnd:
@@ -222,8 +252,15 @@ def join_ends(ends: Sequence[CoefficientsAtEnd], weights: Array) -> Coefficients
     return CoefficientsAtEnd(mean, sum(within, between))
 
 
+def _sum_log_densities(errors: Array, variances: Array) -> Array:
+    """Return the log-density (p,) of all windows, independent of each other, up to a constant."""
+    return np.asarray(
+        sum(_log_density(e, v) for e, v in zip(errors, variances, strict=True))
+    )
+
+
 def _log_density(error: Array, variance: Array) -> Array:
-    """Of N(0, variance) up to a constant; 0 where the variance is infinite."""
+    """Return the log-density of N(0, variance) up to a constant; 0 where the variance is infinite."""
     finite = np.isfinite(variance)
     variance = np.where(finite, variance, 1.0)
     return np.where(finite, -0.5 * (np.log(variance) + error**2 / variance), 0.0)
