@@ -182,6 +182,8 @@ CHANGED = [
     "moments/power_sums.py",
     "decomposition/split.py",
     "decomposition/drift_prior.py",
+    "decomposition/arm_effects.py",
+    "decomposition/log_end.py",
     "policies/kernels.py",
     "policies/auto.py",
     "policies/past.py",

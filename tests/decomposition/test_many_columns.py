@@ -7,7 +7,7 @@ from scipy import special
 
 import invariant_bandits as ib
 from invariant_bandits import ArmStatistics, DriftPrior
-from invariant_bandits.decomposition import drift_prior
+from invariant_bandits.decomposition import arm_effects
 from invariant_bandits.decomposition.arm_statistics import (
     ArmLayout,
     fit_logistic,
@@ -47,8 +47,12 @@ def estimates(prior):
     """Estimates and errors of the slopes: shared ones (q,), or each arm's own (A, q)."""
     layout, evidence = prior.layout, prior.arms.evidence
     if layout.shared:
-        return evidence[:2, layout.own_dim : layout.dim]
-    return np.stack([layout.by_arm(row[: layout.dim])[:, 1:] for row in evidence[:2]])
+        shared = slice(layout.own_dim, layout.dim)
+        return evidence.estimate[shared], evidence.error[shared]
+    return tuple(
+        layout.by_arm(values[: layout.dim])[:, 1:]
+        for values in (evidence.estimate, evidence.error)
+    )
 
 
 def covered(prior, effects):
@@ -99,13 +103,13 @@ def test_an_estimate_by_own_rounds_is_that_without_the_prior_of_this_coefficient
     rare = (arms == 2) & (np.arange(600) % 40 > 0)  # an arm with a few rounds
     kept = ~rare
     statistics = ArmStatistics.from_rounds(contexts[kept], arms[kept], rewards[kept])
-    plain, _ = drift_prior.fit_effects(statistics, np.eye(ARMS))
+    plain, _ = arm_effects.fit_effects(statistics, np.eye(ARMS))
     layout, prior = statistics.layout, plain.precision
-    mean, variance = drift_prior.estimates_by_own_rounds(plain, layout.own_dim)
+    mean, variance = arm_effects.estimates_by_own_rounds(plain, layout.own_dim)
     freed = 0
     for j in range(layout.dim):
         without = prior - np.outer(prior[:, j], prior[j]) / prior[j, j]
-        windows = drift_prior.condition_windows(
+        windows = arm_effects.condition_windows(
             statistics, plain.windows.drift, without
         )
         pooled = plain.windows.covariance[j, j]
@@ -121,14 +125,15 @@ def test_an_estimate_by_own_rounds_is_that_without_the_prior_of_this_coefficient
 def test_an_arm_that_was_never_played_stays_at_the_typical_arm():
     contexts, arms, rewards, _ = planted(0, 4, 600)
     statistics = ArmStatistics.from_rounds(contexts, arms, rewards, count=ARMS + 1)
-    plain, _ = drift_prior.fit_effects(statistics, np.eye(ARMS + 1))
+    plain, _ = arm_effects.fit_effects(statistics, np.eye(ARMS + 1))
     own = statistics.layout.arm(ARMS)
-    mean, variance = drift_prior.estimates_by_own_rounds(
+    mean, variance = arm_effects.estimates_by_own_rounds(
         plain, statistics.layout.own_dim
     )
     assert mean[own] == pytest.approx(plain.windows.mean[own])
     assert variance[own] == pytest.approx(np.diagonal(plain.windows.covariance)[own])
-    assert np.isfinite(DriftPrior.from_arms(statistics).arms.evidence[:2]).all()
+    evidence = DriftPrior.from_arms(statistics).arms.evidence
+    assert np.isfinite([evidence.estimate, evidence.error]).all()
 
 
 def test_log_odds_are_not_overstated_with_ten_rounds_per_coefficient():
@@ -208,7 +213,8 @@ def test_products_with_a_catalogue_do_not_drift_and_null_ones_are_drawn_to_0():
         prior = DriftPrior.from_arms(statistics)
         assert not drifting(prior)
         products = np.arange(prior.layout.dim - 48, prior.layout.dim)
-        reported, error = prior.arms.evidence[:2, products]
+        evidence = prior.arms.evidence
+        reported, error = evidence.estimate[products], evidence.error[products]
         # 1,500 rounds with noise 3: an error of .08; five of them have a probability below 1e-6.
         assert prior.mean[products[0]] == pytest.approx(1.0, abs=5 * error[0])
         assert prior.mean[products[0]] > 0.9 * reported[0]
@@ -220,5 +226,5 @@ def test_products_without_any_effect_are_nearly_0_in_decisions():
     for seed in range(4):
         prior = DriftPrior.from_arms(catalogue_log(seed, product=0.0))
         products = np.arange(prior.layout.dim - 48, prior.layout.dim)
-        reported = prior.arms.evidence[0, products]
+        reported = prior.arms.evidence.estimate[products]
         assert (prior.mean[products] ** 2).sum() < 0.5 * (reported**2).sum()

@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
-from invariant_bandits.decomposition.drift_prior import last_window
+from invariant_bandits.decomposition.log_end import last_window
 from invariant_bandits.decomposition.paths import (
     CoefficientPaths,
     PartialWindows,
@@ -108,10 +108,7 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
         np.testing.assert_allclose(theirs, mine, rtol=1e-8, atol=1e-12)
     mean, _, drift = one
     for mine, theirs in zip(
-        *(
-            last_window(each, mean, drift, np.eye(4), 1.0, 0.5)
-            for each in (paths, same)
-        ),
+        *(last_window(each, mean, drift, np.eye(4), 0.75) for each in (paths, same)),
         strict=True,
     ):
         np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-12)
@@ -124,11 +121,11 @@ def test_a_window_that_knows_nothing_leaves_the_last_coefficients_where_they_wer
         np.array([4]), np.zeros((1, 2, 1)), np.zeros((1, 1)), np.ones(2), np.eye(2)
     )
     silent = CoefficientPaths(paths.coefficients, paths.covariances, nothing)
-    drift, lasting = np.ones(2), 2.0
-    mean, _ = last_window(silent, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, lasting)
-    # 4 windows with the same step as 5: a = exp(−1/(5·2)) = exp(−1/(4·2.5)); then a step towards the mean 1
+    drift, decay = np.ones(2), np.exp(-0.1)
+    mean, _ = last_window(silent, np.ones(2), drift, 1e-12 * np.eye(2), decay)
+    # The fifth window says nothing: from the fourth on there is one step towards the mean 1.
     four = CoefficientPaths(paths.coefficients[:4], paths.covariances[:4])
-    before, _ = last_window(four, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, 2.5)
+    before, _ = last_window(four, np.ones(2), drift, 1e-12 * np.eye(2), decay)
     np.testing.assert_allclose(mean - 1.0, np.exp(-0.1) * (before - 1.0), rtol=1e-9)
 
 

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from invariant_bandits.decomposition.drift_prior import (
-    VAGUE,
-    DriftPrior,
-    condition_windows,
+import invariant_bandits as ib
+from invariant_bandits.decomposition.arm_effects import condition_windows
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.fit_constants import PRIOR
+from invariant_bandits.decomposition.log_end import (
     last_window,
+    persistence,
     walk_end,
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects
@@ -80,7 +82,7 @@ def test_the_filter_is_conditioning_on_all_windows():
     kept = np.exp(-1.0 / (m * lasting))
     decay = kept ** np.abs(np.subtract.outer(np.arange(m), np.arange(m)))
     joint = np.kron(decay, np.diag(factor * drift)) + np.kron(
-        np.ones((m, m)), VAGUE * vague
+        np.ones((m, m)), PRIOR.vague * vague
     )
     observed = joint + np.zeros_like(joint)
     for i in range(m):
@@ -89,7 +91,7 @@ def test_the_filter_is_conditioning_on_all_windows():
     wanted = mean + gain @ (g - mean).ravel()
     left = joint[-p:, -p:] - gain @ joint[:, -p:]
     found, covariance = last_window(
-        CoefficientPaths(g, noise), mean, drift, vague, factor, lasting
+        CoefficientPaths(g, noise), mean, factor * drift, vague, kept
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-8)
     np.testing.assert_allclose(covariance, left, rtol=1e-8, atol=1e-10)
@@ -112,3 +114,64 @@ def test_where_a_walk_has_ended_is_closer_than_its_mean():
         for covariance in prior.last_covariances:
             assert np.linalg.eigvalsh(covariance)[0] > 0.0
     assert closer >= 18
+
+
+def _log_density(apart, covariance):
+    """Log-density of N(0, covariance)."""
+    _, size = np.linalg.slogdet(2.0 * np.pi * covariance)
+    return -0.5 * (size + apart @ np.linalg.solve(covariance, apart))
+
+
+def test_the_evidence_of_a_break_is_the_density_of_all_windows():
+    """Before and after a break windows share a value drawn with the variance of the drift."""
+    rng = np.random.default_rng(3)
+    m, mean, drift = 6, 0.3, 2.0
+    estimates, errors = rng.normal(size=m), rng.uniform(0.1, 1.0, size=m)
+    likelihoods = []
+    for first in range(1, m):
+        after = np.arange(m) >= first
+        together = drift * (after[:, None] == after) + np.diag(errors)
+        likelihoods.append(np.exp(_log_density(estimates - mean, together)))
+    found = persistence(
+        estimates[:, None], errors[:, None], np.array([mean]), np.array([drift])
+    )
+    np.testing.assert_allclose(
+        found.breaks[1:, 0], np.array(likelihoods) / np.sum(likelihoods), rtol=1e-8
+    )
+    afresh = np.exp(_log_density(estimates - mean, np.diag(drift + errors)))
+    break_odds = (
+        PRIOR.rarely_persistent / (1.0 - PRIOR.rarely_persistent) / len(found.courses)
+    )
+    odds = found.probability / (1.0 - found.probability) * found.courses[-1]
+    np.testing.assert_allclose(odds, break_odds * np.mean(likelihoods) / afresh)
+
+
+@pytest.mark.parametrize("windows", [8, 16])
+@pytest.mark.parametrize("step", [0.4, 2.0])
+def test_a_policy_starts_behind_a_step_in_the_middle_of_the_logs(windows, step):
+    """The start is within two standard errors of a last window, and as sure as half of the logs make it."""
+    rng = np.random.default_rng(5)
+    features = rng.normal(size=(8000, 3))
+    coefficients = np.repeat([step, 0.0], 4000)
+    rewards = features[:, 0] * coefficients + features[:, 1] + rng.normal(size=8000)
+    moments = ib.WindowedMoments.from_arrays(features, rewards, windows=windows)
+    prior = DriftPrior.from_moments(moments, np.eye(3))
+    start, covariance = prior.where_logs_ended(prior.pooled, prior.pooled_covariance)
+    of_last_window = np.sqrt(windows / 8000)
+    assert abs(start[0]) < 2.0 * of_last_window
+    assert 0.9 < np.sqrt(covariance[0, 0] * 4000) < 3.0
+    np.testing.assert_allclose(start[1:], [1.0, 0.0], atol=0.05)
+
+
+def test_an_arm_starts_behind_a_step_in_the_middle_of_the_logs():
+    rng = np.random.default_rng(6)
+    n, windows = 12_000, 8
+    contexts = np.column_stack([np.ones(n), rng.normal(size=n)])
+    arms, window = rng.integers(3, size=n), np.arange(n) * windows // n
+    slopes = np.where((arms == 1) & (window < windows // 2), 1.0, 0.0)
+    rewards = slopes * contexts[:, 1] + rng.normal(size=n)
+    statistics = ib.ArmStatistics.from_rounds(contexts, arms, rewards, windows=window)
+    prior = DriftPrior.from_arms(statistics)
+    start, _ = prior.where_logs_ended(prior.pooled, prior.pooled_covariance)
+    of_last_window = np.sqrt(3 * windows / n)
+    assert abs(start[3]) < 2.0 * of_last_window

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfit
+from invariant_bandits.decomposition.drift_tests import drift_limit, drift_misfit
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.policies import alarm
 from invariant_bandits.policies import mixture_kernels as kernels

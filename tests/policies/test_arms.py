@@ -8,7 +8,8 @@ import invariant_bandits.testing as laws
 from arm_logs import arm_log, reordered
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import DriftPrior, contrast_limit
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.drift_tests import contrast_limit
 from invariant_bandits.policies.mixture import HYPOTHESES, Member, marginal_sums
 
 LINKS = ("identity", "logit")

@@ -19,6 +19,7 @@ from invariant_bandits.checks import (
     one_of,
     whole_number,
 )
+from invariant_bandits.decomposition.fit_constants import ARM, TINY
 from invariant_bandits.decomposition.paths import (
     CONSTANT,
     EXACT,
@@ -27,15 +28,6 @@ from invariant_bandits.decomposition.paths import (
 )
 from invariant_bandits.logs.features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
-
-RIDGE, FAINT_RIDGE = 1.0, 1e-3
-"""Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about
-0.
-"""
-MOST_PASSES, HALVINGS = 30, 12
-SMALLEST_STEP = 1e-5
-LARGEST_ODDS = 30.0
-TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ def sum_logit(
     variance = 0.0
     information, gradient = np.zeros((windows, p, p)), np.zeros((windows, p))
     for features, rewards, window in rounds:
-        odds = np.clip(features @ theta, -LARGEST_ODDS, LARGEST_ODDS)
+        odds = np.clip(features @ theta, -ARM.largest_odds, ARM.largest_odds)
         chance = 1.0 / (1.0 + np.exp(-odds))
         spread = chance * (1.0 - chance)
         for i in np.unique(window):
@@ -208,13 +200,13 @@ def fit_logistic(
         return sums.log_likelihood - 0.5 * float(sums.theta @ penalty @ sums.theta)
 
     sums = evaluate(np.zeros(layout.dim))
-    for _ in range(MOST_PASSES):
+    for _ in range(ARM.most_passes):
         slope = sums.gradient.sum(axis=0) - penalty @ sums.theta
         step = np.linalg.solve(sums.information.sum(axis=0) + penalty, slope)
-        if np.abs(step).max() < SMALLEST_STEP:
+        if np.abs(step).max() < ARM.smallest_step:
             break
         before = value(sums)
-        for _ in range(HALVINGS):
+        for _ in range(ARM.halvings):
             ahead = evaluate(sums.theta + step)
             if value(ahead) > before:
                 break
@@ -227,12 +219,12 @@ def fit_logistic(
 
 def _logistic_penalty(layout: ArmLayout) -> Array:
     """Precision (p, p) of the ridge fit: arms about their mean, shared coefficients about 0, all about 0."""
-    penalty = FAINT_RIDGE * np.eye(layout.dim)
+    penalty = ARM.faint_ridge * np.eye(layout.dim)
     groups, own = layout.groups, layout.own_dim
-    penalty[:own, :own] += RIDGE * (
+    penalty[:own, :own] += ARM.ridge * (
         np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms
     )
-    penalty[own:, own:] += RIDGE * np.eye(layout.shared)
+    penalty[own:, own:] += ARM.ridge * np.eye(layout.shared)
     return penalty
 
 
@@ -263,17 +255,6 @@ def logistic_bias(
     return np.asarray(known @ excess)
 
 
-LEVEL_PASSES, SPREAD_STEPS = 25, 30
-LARGEST_MOVE = 2.0
-"""Of log-odds in one step of Newton's method."""
-LEVEL_TOLERANCE = 1e-3
-LEAST_SPREAD = 1e-6
-LEAST_INFORMATION = 1.0
-"""Of a window about the level of an arm, where drift of levels is looked for."""
-DRIFT_ERRORS = 3.0
-"""Levels drift if their windows vary by so many standard deviations more than sampling explains."""
-WALK_VARIANCE = 6.0
-"""A walk of m steps of variance s² varies by m·s²/6 about its mean."""
 Rounds: TypeAlias = tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Features (n, p), 1 first, rewards (n,), arms (n,) and windows (n,) of rounds."""
 
@@ -378,7 +359,7 @@ def fit_levels(
     spread = 1.0
     noise = None if clicks else 1.0
     least = 0.0
-    for _ in range(LEVEL_PASSES):
+    for _ in range(ARM.level_passes):
         sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
         least = least or max(EXACT * sums.squares / sums.rounds, TINY)
         H = sums.H.sum(axis=0)
@@ -386,40 +367,42 @@ def fit_levels(
         K = sums.K
         seen = H > 0.0
         center = levels + E / np.where(seen, H, 1.0)
-        for _ in range(SPREAD_STEPS):
+        for _ in range(ARM.spread_steps):
             left = 1.0 / (H + 1.0 / spread)
             spread = max(
                 float(((left * H * center) ** 2 + left)[seen].mean()),
-                LEAST_SPREAD * (noise or 1.0),
+                ARM.least_spread * (noise or 1.0),
             )
         left, pull = 1.0 / (H + 1.0 / spread), E - levels / spread
         system = (
             sums.G
             - (K.T * left) @ K
-            + FAINT_RIDGE * np.diag(np.diagonal(sums.G) + TINY)
+            + ARM.faint_ridge * np.diag(np.diagonal(sums.G) + TINY)
         )
         move = np.linalg.solve(system, sums.g - K.T @ (left * pull))
         largest = float(np.abs(move).max())
-        move *= min(1.0, LARGEST_MOVE / largest) if clicks and largest > 0.0 else 1.0
+        move *= (
+            min(1.0, ARM.largest_move / largest) if clicks and largest > 0.0 else 1.0
+        )
         theta, levels = theta + move, levels + left * (pull - K @ move)
-        settled = largest <= LEVEL_TOLERANCE * float(np.abs(theta).max())
+        settled = largest <= ARM.level_tolerance * float(np.abs(theta).max())
         if noise is not None:
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
             left_over = max(sums.squares * noise**2 / free, least)
-            settled = settled and abs(left_over - noise) <= LEVEL_TOLERANCE * noise
+            settled = settled and abs(left_over - noise) <= ARM.level_tolerance * noise
             noise = left_over
-        if settled and abs(spread - before) <= LEVEL_TOLERANCE * spread:
+        if settled and abs(spread - before) <= ARM.level_tolerance * spread:
             break
     sums = sum_levels(rounds(), theta, levels, windows, noise)
     drift = level_drift(sums.H, sums.E)
-    step = WALK_VARIANCE * drift / windows
+    step = ARM.walk_variance * drift / windows
     mean = np.zeros(arms)
     variance = np.full(arms, spread + drift)
     for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
         variance = variance + step if i else variance
         variance = variance / (1.0 + variance * H)
         mean = mean + variance * (E - H * (mean - levels))
-    per_round = WALK_VARIANCE * drift / sums.rounds
+    per_round = ARM.walk_variance * drift / sums.rounds
     return ArmLevels(theta, levels, mean, variance + 0.5 * step, spread, per_round)
 
 
@@ -427,7 +410,7 @@ def level_drift(H: Array, E: Array) -> float:
     """Variance of the levels of arms between windows, pooled over arms (DerSimonian and Laird 1986); 0 unless
     it is clear. H, E: (m, A), information and scores.
     """
-    H = np.where(H >= LEAST_INFORMATION, H, 0.0)
+    H = np.where(ARM.least_information <= H, H, 0.0)
     E, known = np.where(H > 0.0, E, 0.0), H > 0.0
     total = np.maximum(H.sum(axis=0), TINY)
     apart = (E - H * (E.sum(axis=0) / total)) ** 2 / np.where(known, H, 1.0)
@@ -436,7 +419,7 @@ def level_drift(H: Array, E: Array) -> float:
     weight = float((total - (H**2).sum(axis=0) / total).sum())
     return (
         excess / weight
-        if excess > DRIFT_ERRORS * np.sqrt(2.0 * freedom) and weight > 0.0
+        if excess > ARM.drift_errors * np.sqrt(2.0 * freedom) and weight > 0.0
         else 0.0
     )
 
@@ -453,9 +436,6 @@ def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
 LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
 CHUNK = 65_536
-LEAST_VARIATION = 1e-9
-LEAST_FREEDOM = 0.1
-"""Share of the rounds that must be left, after the windows' coefficients, to estimate the noise from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -717,7 +697,7 @@ class ArmStatistics:
         total = float(about["rounds"].sum())
         explained, used = _explained(gram, cross)
         parts = len(gram)
-        while total - used < LEAST_FREEDOM * total and parts > 1:
+        while total - used < ARM.least_freedom * total and parts > 1:
             parts = (parts + 1) // 2
             starts = np.arange(parts) * len(gram) // parts
             explained, used = _explained(
@@ -788,7 +768,7 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
     """A solution of gram·x = cross (p,), and the rank of gram."""
     size = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
     values, vectors = np.linalg.eigh(gram / np.outer(size, size))
-    known = values > LEAST_VARIATION * max(float(values[-1]), 1e-300)
+    known = values > ARM.least_variation * max(float(values[-1]), 1e-300)
     along = vectors[:, known]
     return along @ ((along.T @ (cross / size)) / values[known]) / size, int(known.sum())
 

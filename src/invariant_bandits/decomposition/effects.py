@@ -15,15 +15,14 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.drift_prior import (
+from invariant_bandits.decomposition.arm_effects import (
     ConditionedWindows,
-    DriftEvidence,
-    DriftPrior,
-    Effect,
     condition_windows,
     effect_path,
 )
+from invariant_bandits.decomposition.arm_population import DriftEvidence, Effect
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import (
     DRIFTS,
     NOT_DETECTED,
@@ -267,7 +266,7 @@ def _windows_of_arms(
     population = prior.arms
     together = population.together
     dim = prior.layout.dim
-    sizes = population.evidence[2]
+    sizes = population.evidence.variance
     drift = np.diag(sizes[:dim]) + (together * sizes[dim:]) @ together.T
     return condition_windows(statistics, drift, prior.mean_precision(statistics))
 
@@ -276,7 +275,7 @@ def _path_of_arm(
     prior: DriftPrior, windows: ConditionedWindows, effect: Effect
 ) -> tuple[Array, Array]:
     """Values (m,) of one effect on the scale of the link, and their covariance (m, m)."""
-    size = float(prior.arms.evidence[2, effect.place])
+    size = float(prior.arms.evidence.variance[effect.place])
     return effect_path(windows, *prior.arms.direction(effect.place), size)
 
 
@@ -291,7 +290,7 @@ def _base(prior: DriftPrior, effect: Effect, is_level: bool) -> float:
     if is_level:
         return 0.0
     population = prior.arms
-    levels = prior.layout.by_arm(population.evidence[0, : prior.layout.dim])[:, 0]
+    levels = prior.layout.by_arm(population.evidence.estimate[: prior.layout.dim])[:, 0]
     if effect.arm >= 0:
         return float(levels[effect.arm])
     return float(population.plays @ levels / max(population.plays.sum(), 1.0))

@@ -15,12 +15,8 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_statistics import TINY
-from invariant_bandits.decomposition.drift_prior import (
-    ENOUGH_CLICKS,
-    UNLIMITED,
-    DriftPrior,
-)
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.fit_constants import PRIOR, TINY
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.mixture import break_units, marginal_sums
 
@@ -222,7 +218,7 @@ def _arm_evidence(online: Array, prior: DriftPrior, tested: Any) -> Evidence:
     docs/studies/alarm.md has its level.
     """
     p, bounds = len(prior.mean), prior.drift_bounds
-    least = ENOUGH_CLICKS if prior.link == "logit" else LEAST_PLAYS
+    least = PRIOR.enough_clicks if prior.link == "logit" else LEAST_PLAYS
     squares = np.diagonal(online[0])[:p]
     places = np.flatnonzero(
         (squares >= least) & (bounds.informing[:p] >= FEWEST_WINDOWS)
@@ -243,7 +239,7 @@ def _arm_evidence(online: Array, prior: DriftPrior, tested: Any) -> Evidence:
     units = unit @ directions**2 / (directions**2).sum(axis=0)
     most = np.where(
         (informing < FEWEST_WINDOWS) | ~tested,
-        UNLIMITED * (units + seen),
+        PRIOR.unlimited * (units + seen),
         np.maximum(hidden, seen),
     )
     along = np.ascontiguousarray(G @ directions)
@@ -381,14 +377,14 @@ def noticeable_falls(prior: DriftPrior, delta: float) -> Array:
     limits = np.where(
         tested,
         np.maximum(bounds.hidden, bounds.seen),
-        UNLIMITED * (float(prior.unit.mean()) + bounds.seen),
+        PRIOR.unlimited * (float(prior.unit.mean()) + bounds.seen),
     )
     falls = np.full(layout.arms, np.inf)
     if why_no_alarm(prior):
         return falls
     shares = population.plays / max(float(population.plays.sum()), 1.0)
     of_contexts = population.context_square[: layout.own, : layout.own]
-    least = ENOUGH_CLICKS * prior.noise_variance
+    least = PRIOR.enough_clicks * prior.noise_variance
     least = least if prior.link == "logit" else LEAST_PLAYS
     log_odds = np.log(max(int(tested.sum()), 1) / (delta * DIRECTION_BREAK))
     for arm in range(layout.arms):

@@ -15,12 +15,12 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.drift_prior import (
+from invariant_bandits.decomposition.coefficient_specs import (
     LARGEST_MEAN,
     LARGEST_VARIANCE,
     LEAST_NOISE,
-    DriftPrior,
 )
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies import constants, mixture_kernels
 from invariant_bandits.policies.constants import HYPOTHESES, INVARIANCE_HOLDS, Members
 from invariant_bandits.storage import ArraySpec, StateSchema

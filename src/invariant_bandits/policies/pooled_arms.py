@@ -9,7 +9,10 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.arm_statistics import ArmLevels
-from invariant_bandits.decomposition.drift_prior import LARGEST_MEAN, LARGEST_VARIANCE
+from invariant_bandits.decomposition.coefficient_specs import (
+    LARGEST_MEAN,
+    LARGEST_VARIANCE,
+)
 from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import AutoISD, ReasoningPolicy, chance, kernels
 from invariant_bandits.policies.base import Scores, offered_array

@@ -12,8 +12,9 @@ from unittest.mock import patch
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.decomposition import drift_prior
+from invariant_bandits.decomposition import log_end
 from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.policies import constants as stages
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
@@ -31,7 +32,7 @@ from invariant_bandits_reproduction.studies.harness import (
 AS_IS = "as is"
 HALF = 0.5
 DOUBLE = 2.0
-CHANGES_THE_PRIOR = (drift_prior, "RARELY_PERSISTENT")
+CHANGES_THE_PRIOR = (log_end, "PRIOR")
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,15 @@ CONSTANTS = (
         _signal_level,
     ),
     Constant(
-        "`RARELY_PERSISTENT`",
+        "`PriorFit.rarely_persistent`",
         "0.05",
         CONVENTION,
         lambda factor: Variant(
-            {CHANGES_THE_PRIOR: factor * drift_prior.RARELY_PERSISTENT}
+            {
+                CHANGES_THE_PRIOR: replace(
+                    PRIOR, rarely_persistent=factor * PRIOR.rarely_persistent
+                )
+            }
         ),
     ),
     Constant(

@@ -215,8 +215,8 @@ def fit(cell: LevelCell, log: PlantedLog) -> Found:
     return Found(
         bool(drifting),
         bool(places & {effect.place for effect in drifting}),
-        by_arm(evidence[0, : layout.dim]),
-        by_arm(evidence[1, : layout.dim]),
+        by_arm(evidence.estimate[: layout.dim]),
+        by_arm(evidence.error[: layout.dim]),
     )
 
 
