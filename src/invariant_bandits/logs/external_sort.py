@@ -567,14 +567,15 @@ AT_ONCE = 2**21
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows in an unnamed temporary file, made by RowCollector; it is gone with the last object that holds it.
+    """Rows of which a slice at a time is an array, as `change` makes them of what RowCollector stored.
 
-    Slices are read into arrays; forked processes may read at the same time.
+    They lie in memory or in an unnamed temporary file, which is gone with the last object that
+    holds it. Forked processes may read at the same time.
 
     Parameters
     ----------
-    mapped_file : mmap
-        The whole file.
+    mapped_file : mmap or None
+        The file; None if the rows are in memory.
     raw : array, shape (rows, p), or (rows,)
         These rows of it.
     change : callable, optional
@@ -583,7 +584,7 @@ class StoredRows:
         (rows, p) after `change`, or (rows,).
     """
 
-    mapped_file: mmap.mmap
+    mapped_file: mmap.mmap | None
     raw: Array
     shape: tuple[int, ...]
     change: Callable[[Array], Array] | None = None
@@ -594,9 +595,9 @@ class StoredRows:
     def __getitem__(self, part: slice) -> Array:
         """The rows of a slice, as an array."""
         rows = self.raw[part].copy()
-        self.mapped_file.madvise(
-            mmap.MADV_DONTNEED
-        )  # or the file would count as memory of this process
+        if self.mapped_file is not None:
+            # or the file would count as memory of this process
+            self.mapped_file.madvise(mmap.MADV_DONTNEED)
         return rows if self.change is None else np.ascontiguousarray(self.change(rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -667,6 +668,17 @@ class RowCollector:
             mapped_file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         raw = np.frombuffer(mapped_file).reshape(-1, *self._shape)[self._dropped :]
         return StoredRows(mapped_file, raw, raw.shape)
+
+
+def expanded_rows(
+    rows: Array | StoredRows, change: Callable[[Array], Array], width: int
+) -> Array | StoredRows:
+    """Return `change` of every row, `width` numbers each: an array if they are few."""
+    if isinstance(rows, StoredRows):
+        return rows.mapped(change)
+    if len(rows) * width <= IN_MEMORY:
+        return np.ascontiguousarray(change(rows))
+    return StoredRows(None, rows, rows.shape).mapped(change)
 
 
 def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:

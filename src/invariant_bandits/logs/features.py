@@ -865,6 +865,10 @@ class ArmFeatures:
         """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
         return self._code(self.own_contexts(contexts, codes), codes)
 
+    def cross_rows(self, rows: Array) -> Array:
+        """Return φ (n, p) of rows (n, 2 + q): a whole context, and the position of an arm behind it."""
+        return self.cross(rows[:, :-1], rows[:, -1].astype(np.int64))
+
     def _code(self, z: Array, codes: Any) -> Array:
         """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""
         n, arms = len(codes), len(self.labels)

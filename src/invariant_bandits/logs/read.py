@@ -12,7 +12,7 @@ import pickle
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from copy import copy
@@ -1017,22 +1017,40 @@ def read_rounds(
             "feature_map: standardising needs scales; give the map that read_moments learned"
         )
     features = read_feature_map(log, options=feature_map)
+    report = QualityReport() if report is None else report
+    for rounds in encoded_rounds(log, features, report, latest):
+        yield from readers.map_features(rounds, features)
+
+
+def encoded_rounds(
+    log: Log, features: Features, report: QualityReport, latest: int | None = None
+) -> Iterable[Rounds]:
+    """Yield batches of rounds with encoded features, in the order of the log.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureMap or ArmFeatures
+        What encodes the columns.
+    report : QualityReport
+        It counts the problems found while reading.
+    latest : int, optional
+        Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
+        hold only earlier rounds are skipped.
+    """
     if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
         many = f"the log has {len(features.labels):,} arms"
         raise InputError(
             f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms"
         )
     reader = reader_of(log, features)
-    report = QualityReport() if report is None else report
     batches = (
         rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
     )
-    for rounds in (
-        readers.last_rounds(batches, latest)
-        if latest is not None and log.schema.labelled
-        else batches
-    ):
-        yield from readers.map_features(rounds, features)
+    if latest is None or not log.schema.labelled:
+        return batches
+    return readers.last_rounds(batches, latest)
 
 
 def read_feature_map(

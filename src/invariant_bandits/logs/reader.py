@@ -184,6 +184,19 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
 
+def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
+    """Return rounds of labelled arms that have whole contexts as features.
+
+    Rows of `offered` are the context with the position of the arm behind it, from which
+    `ArmFeatures.cross_rows` makes φ: with own coefficients a row of φ is as many times longer as there
+    are arms.
+    """
+    contexts = features.standardise(rounds.features)
+    repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
+    offered = np.column_stack([repeated, rounds.offered_arms])
+    return replace(rounds, features=contexts, offered=offered)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """How batches of a log become rounds; it can be sent to another machine if the source can.
