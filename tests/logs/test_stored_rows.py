@@ -8,16 +8,16 @@ import weakref
 import numpy as np
 import pytest
 
-from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import RowCollector, StoredRows, collect_rows
+from invariant_bandits.logs import spill
+from invariant_bandits.logs.spill import RowCollector, StoredRows, collect_rows
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.storage import FileError
 
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 40)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 12)
+    monkeypatch.setattr(spill, "IN_MEMORY", 40)
+    monkeypatch.setattr(spill, "AT_ONCE", 12)
 
 
 def batches_of(rows, rng):
@@ -85,7 +85,7 @@ def test_forked_processes_read_side_by_side(little_memory):
 
 
 def test_the_file_is_gone_with_the_rows(little_memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(external_sort.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(spill.tempfile, "tempdir", str(tmp_path))
     stored = collect_rows([np.ones((100, 3))])
     mapped = weakref.ref(stored.mapped_file)
     assert not list(tmp_path.iterdir())
@@ -99,6 +99,6 @@ def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
         def write(self, content):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(external_sort.tempfile, "TemporaryFile", FullFile)
+    monkeypatch.setattr(spill.tempfile, "TemporaryFile", FullFile)
     with pytest.raises(FileError, match=r"No space left on device.*TMPDIR.*latest"):
         collect_rows([np.ones((100, 3))])

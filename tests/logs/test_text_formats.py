@@ -17,11 +17,11 @@ from pyarrow import feather
 
 import invariant_bandits as ib
 from invariant_bandits.logs import sources
-from invariant_bandits.logs.external_sort import SpooledSource
 from invariant_bandits.logs.formats import delimited as csv_format
 from invariant_bandits.logs.formats.delimited import Dialect
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, open_source
 from invariant_bandits.logs.sources import text_blocks
+from invariant_bandits.logs.spill import SpooledSource
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

@@ -64,7 +64,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
-        from invariant_bandits.logs.features import FeatureOptions
+        from invariant_bandits.logs.feature_maps import FeatureOptions
 
         names = ("standardise", "centre", "max_categories", "impute", "arm_model")
         same = {name: getattr(self, name) for name in names}
@@ -309,7 +309,7 @@ def fit(
         "confidence": confidence,
     }
     with common.reading() as progress:
-        from invariant_bandits.logs.features import SharedSlopesWarning
+        from invariant_bandits.logs.arm_features import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}

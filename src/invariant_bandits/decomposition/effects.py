@@ -38,7 +38,8 @@ from invariant_bandits.decomposition.estimator import (
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.logs.features import TIMES, ArmFeatures, has_binary_rewards
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""

@@ -20,27 +20,17 @@ from invariant_bandits.evaluation.estimators import (
     snips,
 )
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
-from invariant_bandits.logs.external_sort import (
-    RowCollector,
-    collect_rows,
-    expanded_rows,
-    in_time_order,
-    release_memory,
-)
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    FeatureOptions,
-    fewest_rounds,
-    prune,
-)
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.external_sort import in_time_order
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import (
     MissingWeights,
     missing_rewards_note,
 )
+from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import (
     encoded_rounds,
@@ -49,6 +39,12 @@ from invariant_bandits.logs.read import (
 )
 from invariant_bandits.logs.reader import Rounds, reader_of, with_contexts
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
+from invariant_bandits.logs.spill import (
+    RowCollector,
+    collect_rows,
+    expanded_rows,
+    release_memory,
+)
 
 PER_ROUND = (
     "rewards",

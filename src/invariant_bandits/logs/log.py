@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -35,11 +35,7 @@ from invariant_bandits.logs.decode import (
     is_text,
     is_time,
 )
-from invariant_bandits.logs.external_sort import (
-    RoundSpool,
-    SpooledSource,
-    with_whole_rounds,
-)
+from invariant_bandits.logs.external_sort import with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.preparation import (
     ChangedSource,
@@ -66,16 +62,20 @@ from invariant_bandits.logs.sources import (
     Task,
     first_rows,
 )
+from invariant_bandits.logs.spill import SpooledSource
 from invariant_bandits.moments.batches import checked_edges
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
 MOST_ARMS = 20_000
+"""Arms of a log: a column with more labels identifies users or events."""
 MOST_LEVELS = 500
+"""Arms that may have coefficients of their own: the dense covariances of more do not fit into memory."""
 LEAST_PLAYS = 2
-"""Arms of a log, those that need not share all slopes, and rounds per arm that a log of more must have."""
+"""Rounds per arm that a log of more arms must have: a mean of one reward says nothing of the arms' spread."""
 ANOTHER_ARM = "say which column is the arm (--arm COLUMN), or 'none'"
 MOST_CATEGORIES = 100_000
+"""Categories that are counted per column: some 10 MB; a column with more is an identifier."""
 MOST_SPELLINGS = 5
 """Groups of categories that are spelled alike, in a note."""
 SPLIT_SHARE = 0.1
@@ -124,8 +124,9 @@ class TimeStatistics:
     sample: Array
 
     def equal_shares(self, count: int) -> Array | None:
-        """Return edges (count + 1,) between which about equally many rows lie; None if too few times
-        differ.
+        """Return edges (count + 1,) between which about equally many rows lie.
+
+        None if too few times differ.
         """
         if count > len(self.sample):
             return None
@@ -468,13 +469,17 @@ class Log:
     ) -> None:
         self.given = self._known(schema)
         self.source = source
+        self._first_rows: Any = None
+        self._sample: Any = None
+        self._survey: Survey | None = None
+        self._arm_table: ArmTable | None = None
         if not isinstance(self.given, Schema) and LEVELS in self.given:
             edges, medians = cut_levels(
                 prepared(source, self.given), self.given.get("arm"), self.given[LEVELS]
             )
             self.given |= {"level_edges": edges, "level_values": medians}
         self.source = prepared(
-            source, self.given if isinstance(self.given, dict) else vars(self.given)
+            source, self.given if isinstance(self.given, dict) else asdict(self.given)
         )
         if fractions := text_of_numbers(self.source, lambda: self.first_rows):
             self.source = ChangedSource(
@@ -487,10 +492,7 @@ class Log:
         )
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
-        self._survey: Survey | None = None
         self.notes: tuple[str, ...] = self._notes()
-        # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
-        self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError(
@@ -584,21 +586,24 @@ class Log:
         )
         if form is not None:
             self.source = DatedSource(source, name, form)
-            self.__dict__.pop("sample", None)
-            self.__dict__.pop("first_rows", None)
+            self._first_rows = None
+            self._sample = None
 
-    @cached_property
+    @property
     def first_rows(self) -> Any:
         """The first rows, an Arrow table: as many as it takes to see how columns are related."""
-        return first_rows(self.source)
+        if self._first_rows is None:
+            self._first_rows = first_rows(self.source)
+        return self._first_rows
 
-    @cached_property
+    @property
     def sample(self) -> Any:
         """Fewer first rows, which fill in missing values; an Arrow table."""
-        batch = self.first_rows.to_batches()[0]
-        return pa.Table.from_batches(
-            [batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))]
-        )
+        if self._sample is None:
+            batch = self.first_rows.to_batches()[0]
+            few = batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))
+            self._sample = pa.Table.from_batches([few])
+        return self._sample
 
     @cached_property
     def times_are_dates(self) -> bool:
@@ -625,7 +630,7 @@ class Log:
             self._catalogue, str(self.schema.arm), used, self.times_are_dates
         )
 
-    @cached_property
+    @property
     def arms(self) -> ArmTable:
         """Labelled arms of the log, and when each arm was offered.
 
@@ -635,9 +640,11 @@ class Log:
             raise InputError(
                 "schema: arm is missing; the log has no column with labels of arms"
             )
-        return arm_table(
-            self.survey().arm_uses, self.schema, self.catalogue, self._arms
-        )
+        if self._arm_table is None:
+            uses = self.survey().arm_uses
+            table = arm_table(uses, self.schema, self.catalogue, self._arms)
+            self._arm_table = table
+        return self._arm_table
 
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
@@ -728,8 +735,9 @@ class Log:
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
         other = copy(self)
-        other.source, other._survey = source, None
-        other.__dict__.pop("arms", None)
+        other.source = source
+        other._survey = None
+        other._arm_table = None
         return other
 
 
@@ -784,14 +792,17 @@ def open_log(
 
 
 DEFAULT_WINDOWS = 8
+"""Enough to tell a drift from noise, and each long enough for a few dozen coefficients in usual logs."""
 MOST_WINDOWS = 10_000
+"""A year of hours; more windows are a mistake in the unit of `every`."""
 UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How many windows, and the times that bound them, (count + 1,); None if they are equal shares of the
-    rows.
+    """How many windows, and the times that bound them.
+
+    `edges` is (count + 1,), or None if windows are equal shares of the rows.
     """
 
     count: int

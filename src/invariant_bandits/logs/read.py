@@ -23,15 +23,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.logs import reader as readers
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.external_sort import RoundSpool
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    FeatureOptions,
-    has_binary_rewards,
-)
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import MOST_LEVELS, Log, Windows, open_log, windows_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
@@ -44,6 +40,7 @@ from invariant_bandits.logs.reader import (
 )
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import pyarrow as pa
@@ -176,8 +173,9 @@ class AggregationPlan:
                 yield rounds, window
 
     def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
-        """Return the rounds whose row falls on a fixed lot, features encoded, and their windows; None if some
-        reward is not a click, unless arms are pooled.
+        """Return the rounds that a hash of the row number selects, features encoded.
+
+        None if some reward is not a click, unless arms are pooled.
         """
         from invariant_bandits.logs.kernels import lots
 
@@ -240,8 +238,9 @@ class Partial:
 
 
 def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
-    """Return the moments of one task. The same rows in the same batches give the same bits wherever this
-    runs.
+    """Return the moments of one task.
+
+    The same rows in the same batches give the same bits wherever this runs.
     """
     partial = Partial()
     moments = plan.empty_moments()
@@ -285,6 +284,7 @@ class Aggregate:
         self.report = QualityReport()
         self.last_time: Any = None
         self.samples: list[ArmSample | None] = []
+        self.spool = plan.spool
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
@@ -386,8 +386,9 @@ def run_tasks(
 
 
 def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Partial]:
-    """Yield partial results in the order of the tasks; no more run than there are threads, so memory is
-    bounded.
+    """Yield partial results in the order of the tasks.
+
+    No more tasks run than there are threads, so memory is bounded.
     """
     from threadpoolctl import threadpool_limits
 
@@ -415,8 +416,9 @@ def run_in_threads(tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Par
 def _run_on_cluster(
     opened: Any, run: Callable[[Any], Iterator[bytes]]
 ) -> Iterator[Partial]:
-    """Yield the partial results of a cluster, which is closed behind the last if it was opened for them; or
-    raise the error that `aggregate_to_bytes` sent instead.
+    """Yield the partial results of a cluster, or raise the error that a worker sent instead.
+
+    A cluster that was opened for them is closed behind the last.
     """
     with opened as cluster:
         for result in map(
@@ -531,7 +533,28 @@ Progress: TypeAlias = Callable[[int, int | None, float], None]
 """Called with the rows read so far, all rows if their number is known, and the seconds passed."""
 
 
-@dataclass(frozen=True)
+class Learned(NamedTuple):
+    """Features that were learned from a log, and what the scan that they were learned from gathered.
+
+    Attributes
+    ----------
+    features : FeatureMap or ArmFeatures
+        The features.
+    dropped : tuple of Dropped
+        Features that were left out and why.
+    reason : str
+        Why arms have coefficients of their own, or share them; empty if there are no arms.
+    aggregate : Aggregate
+        Moments of encoded features, problems and sampled rounds.
+    """
+
+    features: Features
+    dropped: tuple[Dropped, ...]
+    reason: str
+    aggregate: Aggregate
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scan:
     """One way through a log: which windows, where it is read, and with which demands on its quality.
 
@@ -541,12 +564,17 @@ class Scan:
         What is read.
     windows : Windows
         Which windows rounds are added to.
-    engine, address :
-        Where it is read: see `run_tasks`.
+    engine : str, distributed.Client or SparkSession
+        Where it is read: "local", "dask", "spark", or a cluster that exists.
+    address : str or None
+        Address of the cluster; None starts one of this machine's processes.
     strict, keep_going : bool
         Whether to refuse any problem; whether to go on although most rounds cannot be used.
     progress : callable, optional
         Called after every task.
+    keep_rounds : bool
+        Whether `moments` also returns the decoded rounds of clicks on labelled arms, for a second scan with
+        the same windows.
     """
 
     log: Log
@@ -556,6 +584,7 @@ class Scan:
     strict: bool = False
     keep_going: bool = False
     progress: Progress | None = None
+    keep_rounds: bool = False
     start: float = field(default_factory=time.perf_counter)
 
     def run(
@@ -565,59 +594,115 @@ class Scan:
         sample: int = 0,
         spool: RoundSpool | None = None,
     ) -> Aggregate:
-        """Return the moments of all rounds, features encoded, and about so many sampled rounds; raise
-        InputError if the log is too bad.
+        """Return moments of all rounds, features encoded, and about `sample` sampled rounds.
+
+        InputError if the log is too bad. Rounds are written to `spool`, or read from it if `logit` is given.
         """
         survey = self.log.survey()
-        reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
-        share = min(1.0, sample / max(survey.total_rows or 1, 1))
         plan = AggregationPlan(
-            reader, self.windows, survey.total_rows, logit, share, spool
+            reader=reader_of(self.log, features, offered=not self.log.schema.labelled),
+            windows=self.windows,
+            total_rows=survey.total_rows,
+            logit=logit,
+            share=min(1.0, sample / max(survey.total_rows or 1, 1)),
+            spool=spool,
         )
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
             if self.progress is not None:
-                self.progress(
-                    aggregate.report.rows,
-                    plan.total_rows,
-                    time.perf_counter() - self.start,
-                )
+                elapsed = time.perf_counter() - self.start
+                self.progress(aggregate.report.rows, plan.total_rows, elapsed)
         return aggregate
 
-    def learn(
-        self, options: FeatureOptions
-    ) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
-        """Return (learned features, those left out, why arms share slopes or not, moments of encoded
-        features).
+    def learn(self, options: FeatureOptions) -> Learned:
+        """Return features that are learned from the log.
 
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
-        features, most = starting_features(self.log, options), SAMPLE_ROUNDS
-        spool = self.log.spool if self.engine == "local" else None
-        if isinstance(features, ArmFeatures) and features.coding == "pooled":
-            most, spool = POOLED_NUMBERS // len(features.encoded_names), None
-        aggregate = self.run(features, sample=most, spool=spool)
+        features = starting_features(self.log, options)
+        aggregate = self._sampled(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
-        imputed = aggregate.report.imputed
-        often = [
-            name
-            for name, count in imputed.items()
-            if name not in indicated and count >= least
-        ]
+        often = []
+        for name, count in aggregate.report.imputed.items():
+            if name not in indicated and count >= least:
+                often.append(name)
         if often:
             features = features.with_missing_indicators(often)
-            aggregate = self.run(features, sample=most, spool=spool)
+            aggregate = self._sampled(features)
         self.check(aggregate.report)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
-            return learned, tuple(dropped), "", aggregate
-        arm, catalogue = str(self.log.schema.arm), self.log.catalogue
-        of_arms, dropped, why = features.learned(
-            aggregate.moments, options, arm=arm, catalogue=catalogue
+            return Learned(learned, tuple(dropped), "", aggregate)
+        of_arms, dropped, reason = features.learned(
+            aggregate.moments,
+            options,
+            arm=str(self.log.schema.arm),
+            catalogue=self.log.catalogue,
         )
-        return of_arms, tuple(dropped), why, aggregate
+        return Learned(of_arms, tuple(dropped), reason, aggregate)
+
+    def _sampled(self, features: Features) -> Aggregate:
+        """Run with a sample of the rounds, and keep all rounds if that is asked for."""
+        if isinstance(features, ArmFeatures) and features.coding == "pooled":
+            most = POOLED_NUMBERS // len(features.encoded_names)
+            return self.run(features, sample=most)
+        keeps = self.keep_rounds and self.log.schema.labelled and self.engine == "local"
+        spool = RoundSpool() if keeps else None
+        return self.run(features, sample=SAMPLE_ROUNDS, spool=spool)
+
+    def moments(
+        self,
+        features: AnyFeatures,
+        logit: LogitWeights | None = None,
+        spool: RoundSpool | None = None,
+    ) -> LogMoments:
+        """Return the moments of the log.
+
+        Parameters
+        ----------
+        features : FeatureOptions, FeatureMap or ArmFeatures
+            What becomes of the columns; features are learned from options.
+        logit : LogitWeights, optional
+            Of labelled arms that were learned before: about which coefficients 0/1 rewards are linearised.
+        spool : RoundSpool, optional
+            Rounds that an earlier scan with the same windows has kept; read in place of the log.
+        """
+        if isinstance(features, FeatureOptions):
+            learned = self.learn(features)
+        else:
+            kept = spool if spool is not None and spool.is_whole else None
+            aggregate = self.run(features, logit, spool=kept)
+            self.check(aggregate.report)
+            learned = Learned(features, (), "as learned before", aggregate)
+        aggregate = learned.aggregate
+        features = learned.features
+        moments = aggregate.moments
+        if logit is None:
+            moments = features.standardise_moments(moments)
+        of_arms = None
+        if isinstance(features, ArmFeatures) and features.coding != "pooled":
+            of_arms = ArmMoments(moments, features, self.windows.edges)
+            moments = of_arms.of_features()
+        read = LogMoments(
+            moments=replace(moments, edges=self.windows.edges),
+            schema=self.log.schema,
+            feature_map=features,
+            quality=aggregate.report,
+            dropped=learned.dropped,
+            edges=self.windows.edges,
+        )
+        if isinstance(features, FeatureMap):
+            return read
+        return replace(
+            read,
+            arms=self.log.arms,
+            of_arms=of_arms,
+            coding_reason=learned.reason,
+            sample=aggregate.sample(features),
+            spool=aggregate.spool,
+        )
 
     def check(self, report: QualityReport) -> None:
         """Raise InputError if the log has more problems than the caller accepts."""
@@ -641,8 +726,8 @@ class ArmMoments:
         Times that bound the windows.
 
     >>> import numpy as np
-    >>> from invariant_bandits.logs.features import Column
-    >>> from invariant_bandits.logs.features import FeatureMap
+    >>> from invariant_bandits.logs.columns import Column
+    >>> from invariant_bandits.logs.feature_maps import FeatureMap
     >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("a", "b"))
     >>> cells = WindowedMoments.empty(2, 2).update([[1.0, 9.0], [1.0, 7.0]], [1.0, 0.0], window=[0, 1])
     >>> moments = ArmMoments(cells, features)
@@ -705,8 +790,9 @@ class ArmMoments:
         return WindowedMoments(total, None, self.edges)
 
     def _of_arm(self, arm: int) -> PowerSums:
-        """Return sums of [φ, r] over the rounds of one arm: a feature is an entry of the context times a
-        number.
+        """Return sums of [φ, r] over the rounds of one arm.
+
+        A feature is an entry of the context times a number.
         """
         sums = self.cells.chosen
         entry = np.append(self.features.entries[arm], self.cells.dim)
@@ -766,8 +852,9 @@ def read_arm_sample(
     *,
     most: int = SAMPLE_ROUNDS,
 ) -> ArmSample:
-    """At most about `most` rounds of clicks spread over the whole log: all of them, or those whose row falls
-    on a fixed lot.
+    """Return at most about `most` rounds of clicks, spread over the whole log.
+
+    All rounds if they are few, otherwise those that a hash of the row number selects.
 
     Which rows are taken depends on their place in the log alone, so the sample is the same every time.
 
@@ -783,7 +870,7 @@ def read_arm_sample(
         How many rounds.
     """
     log = open_log(source, schema)
-    scan = Scan(log, windows_of(log, 1, None, None), keep_going=True)
+    scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
     aggregate = scan.run(features, sample=whole_number("most", most, 1))
     scan.check(aggregate.report)
     sample = aggregate.sample(features)
@@ -819,6 +906,8 @@ class LogMoments:
     sample : ArmSample or None
         Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
         learned before.
+    spool : RoundSpool or None
+        Of a log with labels and clicks: the decoded rounds, if the scan was asked to keep them.
     """
 
     moments: WindowedMoments
@@ -831,6 +920,7 @@ class LogMoments:
     of_arms: ArmMoments | None = None
     coding_reason: str = ""
     sample: ArmSample | None = None
+    spool: RoundSpool | None = field(default=None, repr=False)
 
     def describe(self) -> str:
         """Schema, quality and features in words."""
@@ -934,14 +1024,7 @@ def read_moments(
     >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
     ((2, 2, 2, 2), True)
     """
-    if sum(value is not None for value in (windows, every, edges)) > 1:
-        raise InputError("give only one of windows, every and edges")
     schema, options = named_features(schema, features)
-    log = open_log(source, schema)
-    if log.schema.one_row_per_action and log.schema.chosen is None:
-        raise InputError(
-            "schema: chosen is missing; moments are those of chosen actions"
-        )
     logit = None
     if logit_at is not None:
         if not isinstance(options, ArmFeatures):
@@ -949,34 +1032,46 @@ def read_moments(
                 "logit_at needs features of labelled arms that were learned before"
             )
         logit = LogitWeights.at(options, logit_at)
-    cut = windows_of(log, windows, every, edges)
-    scan = Scan(log, cut, engine, address, strict, keep_going, progress)
-    if isinstance(options, FeatureMap | ArmFeatures):
-        learned = options
-        dropped = tuple[Dropped, ...]()
-        why = "as learned before"
-        whole = logit is not None and log.spool is not None and log.spool.is_whole
-        aggregate = scan.run(options, logit, spool=log.spool if whole else None)
-        scan.check(aggregate.report)
-    else:
-        learned, dropped, why, aggregate = scan.learn(options or FeatureOptions())
-    moments = (
-        aggregate.moments
-        if logit is not None
-        else learned.standardise_moments(aggregate.moments)
+    scan = open_scan(
+        open_log(source, schema),
+        windows=windows,
+        every=every,
+        edges=edges,
+        engine=engine,
+        address=address,
+        strict=strict,
+        keep_going=keep_going,
+        progress=progress,
     )
-    about = (log.schema, learned, aggregate.report, dropped, cut.edges)
-    if isinstance(learned, FeatureMap):
-        return LogMoments(replace(moments, edges=cut.edges), *about)
-    if learned.coding == "pooled":
-        moments = replace(moments, edges=cut.edges)
-        return LogMoments(
-            moments, *about, log.arms, None, why, aggregate.sample(learned)
+    return scan.moments(options or FeatureOptions(), logit)
+
+
+def open_scan(
+    log: Log,
+    *,
+    windows: int | None = None,
+    every: Any = None,
+    edges: Any = None,
+    **demands: Any,
+) -> Scan:
+    """Return a scan of a log that is cut into windows in at most one way.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    windows, every, edges : int, str or number, array, optional
+        Number of windows, their length, or the times at which they begin and end.
+    demands :
+        Further fields of `Scan`.
+    """
+    if sum(value is not None for value in (windows, every, edges)) > 1:
+        raise InputError("give only one of windows, every and edges")
+    if log.schema.one_row_per_action and log.schema.chosen is None:
+        raise InputError(
+            "schema: chosen is missing; moments are those of chosen actions"
         )
-    of_arms = ArmMoments(moments, learned, cut.edges)
-    return LogMoments(
-        of_arms.of_features(), *about, log.arms, of_arms, why, aggregate.sample(learned)
-    )
+    return Scan(log=log, windows=windows_of(log, windows, every, edges), **demands)
 
 
 def read_rounds(
@@ -1062,8 +1157,10 @@ def read_feature_map(
 
     Parameters
     ----------
-    source, schema :
-        As in `read_rounds`.
+    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        Roles of the columns; roles that are not given are inferred from the log.
     options : FeatureOptions, optional
         Interactions, centring, and how many categories a column may have.
 
@@ -1073,6 +1170,6 @@ def read_feature_map(
     """
     log = open_log(source, schema)
     if log.schema.labelled and (options is None or isinstance(options, FeatureOptions)):
-        scan = Scan(log, windows_of(log, 1, None, None), keep_going=True)
-        return scan.learn(options or FeatureOptions())[0]
+        scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+        return scan.learn(options or FeatureOptions()).features
     return starting_features(log, options or FeatureOptions())

@@ -107,8 +107,9 @@ class Source:
         raise NotImplementedError
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
-        """Return the rows of a task's file that could not be parsed, by reason; known once its batches are
-        read.
+        """Return the rows of a task's file that could not be parsed, by reason.
+
+        They are known once the batches of the task are read.
         """
         return {}
 
@@ -134,8 +135,9 @@ class FileSource(Source):
 
 
 def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
-    """Return the Arrow schema of the first file; FileError if it is not usable, or a later file lacks a
-    column.
+    """Return the Arrow schema of the first file.
+
+    FileError if it is not usable, or a later file lacks a column.
     """
     first = schema_of(paths[0])
     require_usable_names(paths[0], first.names)
@@ -312,8 +314,9 @@ def open_file(path: str) -> Any:
 
 
 def open_stream(path: str) -> Any:
-    """The content of a file from its beginning, decompressed if its first bytes say that it is
-    compressed; close it.
+    """Return the content of a file from its beginning, decompressed; close it.
+
+    Its first bytes say whether it is compressed.
     """
     file = open_file(path)
     head = file.read(4)
@@ -325,8 +328,9 @@ def open_stream(path: str) -> Any:
 
 
 def find_files(place: str) -> tuple[str, list[str]]:
-    """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left
-    aside.
+    """Return the folder of a path, folder or pattern, and the files in it, sorted.
+
+    Hidden files are left aside.
     """
     if is_remote(place):
         return _find_remote(place)
@@ -397,8 +401,9 @@ MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Return path → key → Arrow scalar of the keys in the folders between root and file, from pairs (root,
-    path).
+    """Return path → key → Arrow scalar of the keys in the folders between root and file.
+
+    `rooted` has pairs (root, path).
 
     Values are whole numbers, dates or text. All files have the same keys, or none; they are in the order of
     the keys, numbers as numbers, then of their names.
@@ -460,8 +465,9 @@ def _whole(text: str) -> int:
 
 
 class PartitionedSource(SourceAround):
-    """A source of files with the keys of their folders as columns; a column of the files themselves goes
-    before.
+    """A source of files with the keys of their folders as columns.
+
+    A column of the files themselves goes before.
 
     Parameters
     ----------
@@ -578,8 +584,9 @@ codecs.register_error(ERRORS, _replacement)
 
 
 def _end_of_lines(text: bytes, quoted: bool) -> int:
-    """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside
-    quotes.
+    """Return where the last whole line of a text ends, 0 if it has none.
+
+    It ends behind a newline that is not inside quotes.
     """
     cut = text.rfind(b"\n") + 1
     if not quoted or b'"' not in text:

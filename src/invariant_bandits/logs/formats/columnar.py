@@ -1,5 +1,6 @@
-"""Files of typed columns: Parquet, one task per row group or several small ones, and Arrow files and
-streams (Feather is one of them), one task per file.
+"""Files of typed columns: Parquet, and Arrow files and streams, of which Feather is one.
+
+Parquet has one task per row group or several small ones, Arrow one task per file.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ ROWS_PER_TASK = BATCH_ROWS
 @register_log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource(FileSource):
-    """Parquet files, all with the columns of the first; neighbouring row groups are one task until they
-    have ROWS_PER_TASK rows.
+    """Parquet files, all with the columns of the first.
+
+    Neighbouring row groups are one task until they have ROWS_PER_TASK rows.
     """
 
     def __post_init__(self) -> None:

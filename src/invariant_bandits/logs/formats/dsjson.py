@@ -184,8 +184,9 @@ def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
-    """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing
-    is none.
+    """Return the features of an object.
+
+    Numbers stay numbers and words stay words, true is 1. What is 0, false or missing gives no feature.
     """
     features: list[Feature] = []
     for key, value in content.items():
@@ -215,8 +216,9 @@ def _float(value: Any) -> float:
 
 
 def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
-    """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one
-    per word.
+    """Return the features of a list.
+
+    Of objects, those of the objects. Of numbers, key[0], key[1], … Of words, one per word.
     """
     features: list[Feature] = []
     for place, value in enumerate(values):

@@ -105,8 +105,9 @@ def depth_of(kind: Any) -> int:
 
 
 def _both(path: str, known: Any, more: Any) -> Any:
-    """What is known of the files before, and what one more file has; FileError if they have nothing in
-    common.
+    """Return the schema of the files before, with what one more file has.
+
+    FileError if they have nothing in common.
     """
     if not set(known.names) & set(more.names):
         names = format_names(list(known.names))
@@ -194,8 +195,9 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
 
 
 def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
-    """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore"
-    or "infer".
+    """Return a table of whole lines.
+
+    `others` says what becomes of fields that are not in the schema: "ignore" or "infer".
     """
     if sources.too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")

@@ -1,5 +1,6 @@
-"""Log formats by name: registered where they are defined, found by the suffix of a file or by what is in
-memory.
+"""Log formats by name, found by the suffix of a file or by what is in memory.
+
+Formats are registered where they are defined.
 
     @register_log_format("pairs", suffixes=(".pairs",))
     class PairsSource: ...
@@ -73,8 +74,9 @@ class LogFormat:
         object.__setattr__(self, "label", self.label or self.name)
 
     def has_suffix_of(self, path: str) -> str:
-        """The longest of the suffixes that the path ends in, the one of a compression aside; empty if
-        none.
+        """Return the longest of the suffixes that the path ends in; empty if none.
+
+        The suffix of a compression is left aside.
         """
         name = without_compression(path) if self.packed else path
         return max(
