@@ -527,7 +527,7 @@ def update(
     common.check_targets(target, page_path, force=force, reads=[model])
     began = time.perf_counter()
     common.announce_compiling()
-    from invariant_bandits.logs.sources import find_files
+    from invariant_bandits.logs.files import find_files
     from invariant_bandits.model.model import Model
     from invariant_bandits.model.update import update_model
     from invariant_bandits.reports import model_page, values

@@ -32,11 +32,7 @@ from invariant_bandits.logs.missing_rewards import (
 )
 from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import (
-    encoded_rounds,
-    read_feature_map,
-    read_rounds,
-)
+from invariant_bandits.logs.read import encoded_rounds, read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of, with_contexts
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.spill import (
@@ -299,7 +295,7 @@ class _Gathered:
         rows = {
             name: of.rows() if of.used else None for name, of in self._per_row.items()
         }
-        if isinstance(self.features, ArmFeatures):
+        if isinstance(self.features, ArmFeatures) and rows["offered"] is not None:
             rows["offered"] = expanded_rows(
                 rows["offered"], self.features.cross_rows, self.features.dim
             )

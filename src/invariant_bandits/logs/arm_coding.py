@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from invariant_bandits.checks import (
@@ -13,27 +15,17 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 MOST_COEFFICIENTS = 600
 """Coefficients of a model whose arms share none: 600 take about 10 seconds to fit and 8 ms per round."""
-
-
 MOST_PARTIAL_COEFFICIENTS = 400
 """Coefficients of a model whose arms share some: these fits cannot go arm by arm and take longer."""
-
-
 ROUNDS_PER_COEFFICIENT = 10
 """Rounds per coefficient from which on own slopes are estimated whatever the log shows."""
-
-
 FEWEST_ROUNDS_PER_COEFFICIENT = 2
 """The same where the log shows that the slopes of arms differ. In simulated logs with 2 rounds for each
 of 105 coefficients own slopes then earned .6 of what the best linear policy could, shared ones nothing. Where
 slopes did not differ, own ones cost 0.14 standard deviations of the noise with 4 rounds per coefficient.
 """
-
-
 MOST_CROSSED_COEFFICIENTS = 150
 """Coefficients of a model with products of slopes and features of arms."""
-
-
 BINARY_ROUNDING = 1e-9
 """Relative error of sums of powers of rewards that are 0 or 1."""
 
@@ -75,6 +67,24 @@ def most_own_coefficients(arms: int, width: int) -> int:
     return (MOST_COEFFICIENTS - width) // (arms - 1)
 
 
+class Coding(NamedTuple):
+    """Which coefficients arms share.
+
+    Attributes
+    ----------
+    coding : str
+        "own", "partial", "shared" or "pooled", as in `ArmFeatures`.
+    own : int
+        Number of coefficients that every arm has of its own, the level included.
+    reason : str
+        Why.
+    """
+
+    coding: str
+    own: int
+    reason: str
+
+
 def chosen_coding(
     arm_model: str,
     arms: int,
@@ -83,8 +93,8 @@ def chosen_coding(
     *,
     crossed: int = 0,
     differ: bool = True,
-) -> tuple[str, int, str]:
-    """Return (coding, own coefficients of every arm, why) of arms with d = `width` coefficients each.
+) -> Coding:
+    """Return which of their d = `width` coefficients arms share.
 
     Slopes are own wherever the log can estimate them: they are drawn to those of the other arms, so they cost
     little where arms do not differ. Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π):
@@ -102,47 +112,37 @@ def chosen_coding(
         Whether the log shows that the slopes of arms differ.
 
     >>> chosen_coding("auto", 8, 19, 40_000)
-    ('own', 19, '8 arms × 19 coefficients')
+    Coding(coding='own', own=19, reason='8 arms × 19 coefficients')
     >>> chosen_coding("auto", 6, 257, 40_000)[:2]
     ('partial', 28)
     """
     if arm_model != "auto":
-        return arm_model, width if arm_model == "own" else 1, "as asked for"
+        return Coding(arm_model, width if arm_model == "own" else 1, "as asked for")
     coefficients = arms * width
-    is_plenty = rounds >= ROUNDS_PER_COEFFICIENT * arms * width
-    if crossed and not (is_plenty and coefficients <= MOST_CROSSED_COEFFICIENTS):
-        return (
-            "shared",
-            1,
-            f"features of the arms explain how slopes differ, {crossed} of them are crossed",
-        )
     product = f"{arms} arms × {width} coefficients"
+    is_plenty = rounds >= ROUNDS_PER_COEFFICIENT * coefficients
+    if crossed and not (is_plenty and coefficients <= MOST_CROSSED_COEFFICIENTS):
+        explained = "features of the arms explain how slopes differ"
+        return Coding("shared", 1, f"{explained}, {crossed} of them are crossed")
     if arms < 2:
-        return "own", width, product
+        return Coding("own", width, product)
     if not (is_plenty or differ):
-        unseen = (
-            f"no difference between the slopes of arms can be seen in {rounds:,} rounds"
-        )
-        return (
-            "shared",
-            1,
-            f"{unseen}, fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them",
-        )
+        unseen = "no difference between the slopes of arms can be seen"
+        few = f"fewer than {ROUNDS_PER_COEFFICIENT} per coefficient"
+        why = f"{unseen} in {rounds:,} rounds, {few}, {coefficients:,} of them"
+        return Coding("shared", 1, why)
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
     if width <= min(supported, MOST_COEFFICIENTS // arms):
-        return "own", width, product
+        return Coding("own", width, product)
     why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS}"
     if width > supported:
-        few = f"{rounds:,} rounds are fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient"
-        why = f"{few}, {coefficients:,} of them"
+        few = f"fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient"
+        why = f"{rounds:,} rounds are {few}, {coefficients:,} of them"
     own = min(supported, (MOST_PARTIAL_COEFFICIENTS - width) // (arms - 1))
     if own < 2:
-        return "shared", 1, why
-    return (
-        "partial",
-        own,
-        f"{why}; own slopes for the {own - 1} of {width - 1} that differ most",
-    )
+        return Coding("shared", 1, why)
+    why += f"; own slopes for the {own - 1} of {width - 1} that differ most"
+    return Coding("partial", own, why)
 
 
 def sums_by_arm(
@@ -152,10 +152,11 @@ def sums_by_arm(
 
     They are about the means of every window and arm.
     """
-    sums = cells.chosen.scatter.reshape(-1, arms, cells.dim + 1, cells.dim + 1).sum(
-        axis=0
-    )
-    return sums[:, columns[:, None], columns], sums[:, columns, -1], sums[:, -1, -1]
+    size = cells.dim + 1
+    sums = cells.chosen.scatter.reshape(-1, arms, size, size).sum(axis=0)
+    gram = sums[:, columns[:, None], columns]
+    cross = sums[:, columns, -1]
+    return gram, cross, sums[:, -1, -1]
 
 
 CLEARLY_MORE = 3.0
@@ -183,18 +184,21 @@ def slopes_differ(cells: WindowedMoments, columns: Array, catalogue: Array) -> b
     gram, cross, squares = sums_by_arm(cells, arms, columns)
     own = sum(_explained(G, c) for G, c in zip(gram, cross, strict=True))
     kinds = np.column_stack([np.ones(arms), catalogue])
-    joint = np.sum(
-        [np.kron(np.outer(f, f), G) for f, G in zip(kinds, gram, strict=True)], axis=0
-    )
-    pull = np.sum([np.kron(f, c) for f, c in zip(kinds, cross, strict=True)], axis=0)
+    # Normal equations of slopes that are B f(a): the rows of their design are f(a) ⊗ x.
+    size = kinds.shape[1] * len(columns)
+    joint = np.zeros((size, size))
+    pull = np.zeros(size)
+    for f, G, c in zip(kinds, gram, cross, strict=True):
+        joint += np.kron(np.outer(f, f), G)
+        pull += np.kron(f, c)
     levels = int((cells.counts > 0).sum())
     freedom = float(cells.counts.sum()) - levels - arms * len(columns)
     more = len(columns) * (arms - 1 - crossed)
     left = float(squares.sum()) - own
-    if more <= 0 or freedom <= 0.0 or left <= TOLERANCE * float(squares.sum()):
-        return bool(
-            more > 0 and freedom > 0.0
-        )  # rewards without noise leave nothing to chance
+    if more <= 0 or freedom <= 0.0:
+        return False
+    if left <= TOLERANCE * float(squares.sum()):
+        return True  # rewards without noise leave nothing to chance
     excess = (own - _explained(joint, pull)) * freedom / left - more
     return bool(excess > CLEARLY_MORE * np.sqrt(2.0 * more))
 
@@ -233,11 +237,13 @@ def most_different_slopes(
         pull = np.where(known, cross, 0.0)
         size = np.where(known, size, 1.0)
         total = np.where(known, size, 0.0).sum(axis=0)
+        # Sums of squares that one shared slope explains, and what own slopes explain more.
         shared = pull.sum(axis=0) ** 2 / np.where(total > 0.0, total, 1.0)
         gain = (pull**2 / size).sum(axis=0) - shared
         gain[taken] = -np.inf
         best = int(gain.argmax())
         taken.append(best)
+        # Gram-Schmidt: regress the column out of the others and of the rewards.
         along = np.where(known[:, [best]], gram[:, best] / size[:, [best]], 0.0)
         cross = cross - along * cross[:, [best]]
         gram = gram - along[:, :, None] * gram[:, None, best]

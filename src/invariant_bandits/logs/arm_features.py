@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, compress
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from invariant_bandits.checks import (
     one_of,
 )
 from invariant_bandits.logs.arm_coding import (
+    Coding,
     chosen_coding,
     crossings,
     effective_rounds,
@@ -47,11 +48,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import ArraySpec
 
 CODINGS = ("own", "partial", "shared", "pooled")
-
-
 TIMES = " × "
-
-
 EVERY_ARM = "all arms"
 
 
@@ -397,18 +394,64 @@ class ArmFeatures:
         catalogue : Catalogue or None
             Features of the arms.
         """
-        labels, names = self.labels, self.context.encoded_names
         is_pooled = self.coding == "pooled"
-        matched = {} if is_pooled else matched_features(names, labels, arm)
+        pooled = cells
+        matched: dict[str, tuple[str, ...]] = {}
+        if not is_pooled:
+            pooled = cells.regrouped(np.arange(0, cells.windows, len(self.labels)))
+            matched = matched_features(self.context.encoded_names, self.labels, arm)
+        context, dropped = self._learned_context(pooled, matched)
+        start = ArmFeatures(context, self.labels, self.coding, matched=matched)
+        crossed = 0
+        if catalogue is not None and catalogue.names:
+            start = replace(
+                start,
+                catalogue=catalogue.features_of(self.labels),
+                catalogue_names=catalogue.names,
+                catalogue_shift=catalogue.shift,
+                catalogue_scale=catalogue.scale,
+                catalogue_references=catalogue.references,
+            )
+            # What an arm has beside slopes: its level or, of pooled arms, its catalogue.
+            taken = len(catalogue.names) if is_pooled else len(self.labels)
+            slopes = start.width - 1
+            rounds = effective_rounds(cells)
+            crossed = crossings(taken, slopes, len(catalogue.names), rounds)
+        columns = np.array(start._plain, dtype=np.int64) - 1
+        entries = 1 + context.standardisation()[0][columns]
+        choice = start._chosen_coding(cells, options.arm_model, entries, crossed)
+        if choice.coding == "partial":
+            # The slopes that differ most become the first ones, which arms have of their own.
+            most = choice.own - 1
+            ranked = most_different_slopes(cells, len(self.labels), entries, most)
+            context = context.reordered(columns[ranked])
+        learned = replace(
+            start,
+            context=context,
+            coding=choice.coding,
+            own_slopes=choice.own - 1 if choice.coding == "partial" else 0,
+            crossed=crossed if choice.coding in ("shared", "pooled") else 0,
+        )
+        return learned, dropped, choice.reason
+
+    def _learned_context(
+        self, pooled: WindowedMoments, matched: Mapping[str, tuple[str, ...]]
+    ) -> tuple[FeatureMap, list[Dropped]]:
+        """Return the standardised context, and which of its features were left out.
+
+        Parameters
+        ----------
+        pooled : WindowedMoments
+            Moments of encoded contexts [1, x], all arms together.
+        matched : mapping of str to tuple of str
+            Groups of features that belong to one arm each: they stay, and have one mean and scale.
+        """
+        names = self.context.encoded_names
         owned = {name for group in matched.values() for name in group}
-        pooled = (
-            cells
-            if is_pooled
-            else cells.regrouped(np.arange(0, cells.windows, len(labels)))
-        )
         plain = np.array(
-            [0, *(j + 1 for j, name in enumerate(names) if name not in owned)]
+            [0, *(j for j, name in enumerate(names, start=1) if name not in owned)]
         )
+        # The level is a feature that is constant, so it is always left out: its name is empty.
         shared = pooled.rescaled(plain, np.zeros(len(plain)), np.ones(len(plain)))
         collinear = collinear_features(shared, [("", *names)[j] for j in plain])
         dropped = [feature for feature in collinear if feature.name]
@@ -416,63 +459,40 @@ class ArmFeatures:
         kept = np.array(
             [j for j, name in enumerate(names) if name not in gone], dtype=np.int64
         )
-        groups = [
-            [1 + names.index(name) for name in group] for group in matched.values()
-        ]
+        groups = []
+        for group in matched.values():
+            groups.append([1 + names.index(name) for name in group])
         shift, scale = means_and_scales(pooled.chosen, 1 + kept, groups)
-        context = replace(self.context, kept=kept, shift=shift, scale=scale)
-        width = 1 + len(kept) - len(owned) + len(matched)
+        return replace(self.context, kept=kept, shift=shift, scale=scale), dropped
+
+    def _chosen_coding(
+        self, cells: WindowedMoments, arm_model: str, entries: Array, crossed: int
+    ) -> Coding:
+        """Return which coefficients arms share, from moments of encoded contexts per window and arm.
+
+        Parameters
+        ----------
+        cells : WindowedMoments
+            The moments.
+        arm_model : str
+            What the caller asked for.
+        entries : array of int, shape (k,)
+            Entries of encoded contexts that have slopes and belong to no arm.
+        crossed : int
+            How many features of the catalogue can have products with the slopes.
+        """
+        arms = len(self.labels)
+        if self.coding == "pooled":
+            why = f"{arms:,} arms have a level each, pooled towards their population"
+            return Coding("pooled", 1, why)
+        if self.catalogue is not None and crossed:
+            kinds = self.catalogue[:, :crossed]
+            crossed = 0 if slopes_differ(cells, entries, kinds) else crossed
+        differ = slopes_differ(cells, entries, np.zeros((arms, 0)))
         rounds = effective_rounds(cells)
-        described = 0 if catalogue is None else len(catalogue.names)
-        taken = described if is_pooled else len(labels)  # by what is not a slope
-        crossed = crossings(taken, width - 1, described, rounds)
-        free = [j for j, place in enumerate(kept) if names[place] not in owned]
-        coding, own = "pooled", 1
-        why = f"{len(labels):,} arms have a level each, pooled towards their population"
-        if not is_pooled:
-            differ = partial(slopes_differ, cells, 1 + kept[free])
-            products = 0
-            if (
-                catalogue is not None
-                and crossed
-                and not differ(catalogue.features_of(labels)[:, :crossed])
-            ):
-                products = crossed
-            coding, own, why = chosen_coding(
-                options.arm_model,
-                len(labels),
-                width,
-                rounds,
-                crossed=products,
-                differ=differ(np.zeros((len(labels), 0))),
-            )
-        if coding == "partial":
-            # The slopes that differ most between arms become the first ones, which arms have of their own.
-            ranked = most_different_slopes(cells, len(labels), 1 + kept[free], own - 1)
-            first = [free[j] for j in ranked]
-            order = np.array(
-                [*first, *(j for j in range(len(kept)) if j not in set(first))],
-                dtype=np.int64,
-            )
-            context = replace(
-                context, kept=kept[order], shift=shift[order], scale=scale[order]
-            )
-        slopes = own - 1 if coding == "partial" else 0
-        learned = ArmFeatures(
-            context, labels, coding, matched=matched, own_slopes=slopes
+        return chosen_coding(
+            arm_model, arms, self.width, rounds, crossed=crossed, differ=differ
         )
-        if catalogue is None or not catalogue.names:
-            return learned, dropped, why
-        learned = replace(
-            learned,
-            catalogue=catalogue.features_of(labels),
-            catalogue_names=catalogue.names,
-            catalogue_shift=catalogue.shift,
-            catalogue_scale=catalogue.scale,
-            catalogue_references=catalogue.references,
-            crossed=crossed if coding in ("shared", "pooled") else 0,
-        )
-        return learned, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
         """Return standardised features (k,) of an arm from values by the columns of the catalogue.
@@ -534,18 +554,12 @@ SILENT_CONTEXT = (
     "the context cannot change the choice, every context gets the same arm: all {arms} arms share the slopes"
     " of {names}, and nothing else of an arm depends on the context"
 )
-
-
 SILENT_COLUMNS = "these columns cannot change the choice, because all {arms} arms share their slopes: {names}"
-
-
 SLOPES_REMEDY = (
     "; own slopes would be {arms} arms × {width} coefficients. Use fewer columns (--ignore), give features of"
     " the arms (catalogue=, --catalogue), or ask for own slopes all the same (arm_model='own',"
     " --arm-model own)"
 )
-
-
 POOLED_REMEDY = "; give features of the arms (catalogue=, --catalogue), which slopes are then crossed with"
 
 

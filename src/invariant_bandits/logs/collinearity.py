@@ -13,16 +13,10 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 TOLERANCE = 1e-9
 """Share of a feature's variance that must be left by the earlier ones."""
-
-
 ROUNDING = 1e-12
 """Standard deviation, relative to the mean, below which a feature counts as constant."""
-
-
 MOST_TERMS = 6
 """Longer combinations are described by their first terms and the number of the others."""
-
-
 LEAST_SHARE = 1e-6
 """Terms of a combination that explain less of the standard deviation are left out of its description."""
 

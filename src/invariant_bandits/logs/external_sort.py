@@ -31,7 +31,8 @@ from invariant_bandits.logs.spill import SpillSource
 from invariant_bandits.optional import pyarrow as pa
 
 if TYPE_CHECKING:
-    from invariant_bandits.logs.log import Log, SplitRounds
+    from invariant_bandits.logs.log import Log
+    from invariant_bandits.logs.survey import SplitRounds
 
 
 def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
@@ -60,11 +61,8 @@ def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
 
 ROWS_AT_ONCE = 400_000
 """Rows that are sorted in memory."""
-
-
 MOST_FILES = 200
-
-
+"""Files that are written at once; some systems allow a process 256 open files."""
 KEY = "__key"
 
 

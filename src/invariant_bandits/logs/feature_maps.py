@@ -32,15 +32,9 @@ from invariant_bandits.storage import ArraySpec
 
 LEAST_SCALE = 1e-150
 """Of a unit that features can be divided by."""
-
-
 MOST_CATEGORIES = 100
 """Categories of a column that become features by default: as many as a column of text may have to be one."""
-
-
 STANDARDISE = ("none", "scale", "scale and shift")
-
-
 ARM_MODELS = ("auto", "own", "shared", "pooled")
 
 
@@ -323,6 +317,13 @@ class FeatureMap:
         return replace(
             self, kept=self.standardisation()[0][stays], shift=shift, scale=scale
         )
+
+    def reordered(self, first: Array) -> FeatureMap:
+        """This map with the features of these indices first, and the others after them in their order."""
+        kept, shift, scale = self.standardisation()
+        others = np.setdiff1d(np.arange(len(kept)), first)
+        order = np.concatenate([first, others]).astype(np.int64)
+        return replace(self, kept=kept[order], shift=shift[order], scale=scale[order])
 
     def shifted(self, mean: Array) -> FeatureMap:
         """This map with `mean` (q,) taken off its features."""

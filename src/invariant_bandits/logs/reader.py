@@ -24,11 +24,12 @@ from invariant_bandits.logs.decode import (
 )
 from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import MOST_LEVELS, Log
+from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
 from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
@@ -195,7 +196,7 @@ def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
     """
     contexts = features.standardise(rounds.features)
     repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
-    offered = np.column_stack([repeated, rounds.offered_arms])
+    offered = np.column_stack([repeated, np.asarray(rounds.offered_arms)])
     return replace(rounds, features=contexts, offered=offered)
 
 

@@ -21,6 +21,7 @@ from invariant_bandits.logs.decode import (
     batch_without_views,
     schema_without_views,
 )
+from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
@@ -29,7 +30,6 @@ from invariant_bandits.logs.sources import (
     SourceAround,
     Task,
     flattened,
-    naming_file,
     require_usable_names,
 )
 from invariant_bandits.optional import pyarrow as pa
@@ -47,6 +47,7 @@ def _temporary_folder(owner: Any) -> Path:
 
 
 BATCHES_PER_FILE = 8
+"""Some half a million rows: a file is a task, and threads read tasks side by side."""
 
 
 class SpooledFile(NamedTuple):
@@ -202,8 +203,6 @@ class SpooledSource(SourceAround):
 
 MOST_SPOOLED = 2 << 30
 """Bytes of rounds that are written to files between two passes over a log."""
-
-
 MISSING = -2
 """Stands for a missing category among places, which are at least −1."""
 
@@ -340,8 +339,6 @@ class StreamSource(SpillSource):
 
 IN_MEMORY = 2**24
 """So many numbers (128 MB) are kept in memory; more go to a file."""
-
-
 AT_ONCE = 2**21
 """So many numbers (16 MB) are read from it at once."""
 

@@ -27,30 +27,26 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
 from invariant_bandits.logs.arm_coding import has_binary_rewards
 from invariant_bandits.logs.arm_features import (
     ArmFeatures,
     SharedSlopesWarning,
     in_sentence,
 )
+from invariant_bandits.logs.arm_moments import ArmSample
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
+from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import (
-    SMALLEST_WEIGHT,
-    ArmSample,
-    LogitWeights,
-    LogMoments,
-    Progress,
-    open_scan,
-    read_arm_sample,
-)
+from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
+from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.logs.spill import RoundSpool
+from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
+from invariant_bandits.logs.files import is_remote, naming_file, open_file
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
     Batches,
     FileSource,
     Task,
-    is_remote,
-    naming_file,
-    open_file,
     shared_schema,
 )
 from invariant_bandits.optional import LazyModule

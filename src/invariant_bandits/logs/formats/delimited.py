@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.logs.decode import is_time
+from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.formats.registry import (
     register_log_format,
     without_compression,
@@ -21,12 +22,10 @@ from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,
     Task,
-    TextSource,
-    first_lines,
-    naming_file,
     require_usable_names,
     shared_schema,
 )
+from invariant_bandits.logs.text_files import TextSource, first_lines
 from invariant_bandits.optional import LazyModule, compute
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError

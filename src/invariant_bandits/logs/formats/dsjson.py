@@ -25,14 +25,9 @@ from invariant_bandits.logs.events import (
     LoggedEvent,
 )
 from invariant_bandits.logs.formats.registry import register_log_format
+from invariant_bandits.logs.json_values import MOST_NESTED, too_deep, value_of
 from invariant_bandits.logs.quality import NOTED
-from invariant_bandits.logs.sources import (
-    MOST_NESTED,
-    first_lines,
-    text_blocks,
-    too_deep,
-    value_of,
-)
+from invariant_bandits.logs.text_files import first_lines, text_blocks
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')

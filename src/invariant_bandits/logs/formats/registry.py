@@ -17,12 +17,9 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.sources import (
-    PartitionedSource,
-    Source,
-    find_files,
-    partition_keys,
-)
+from invariant_bandits.logs.files import find_files
+from invariant_bandits.logs.partitions import PartitionedSource, partition_keys
+from invariant_bandits.logs.sources import Source
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
@@ -94,6 +91,7 @@ class LogFormat:
 
 
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
+"""All log formats; those that come with the package stand in the modules beside this one."""
 
 
 def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
@@ -114,7 +112,7 @@ def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
         registered last is used.
     packed : bool
         Whether the files may be compressed, for example as ".csv.gz" or ".csv.zst". The function
-        `sources.open_stream` reads compressed files.
+        `files.open_stream` reads compressed files.
     recognises : callable, path -> bool
         Function that says whether a file has the format, if another format has the same suffixes.
 

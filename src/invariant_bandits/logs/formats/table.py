@@ -155,6 +155,7 @@ def open_table(source: Any) -> TableSource:
 
 
 CELLS_AT_ONCE = 4_000_000
+"""Numbers (32 MB) in the features of a batch of rounds."""
 NEEDED = ("n_rounds", "n_actions", "context", "action", "reward")
 
 
