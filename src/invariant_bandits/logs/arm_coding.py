@@ -57,7 +57,8 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     (4, 0)
     """
     most = min(MOST_CROSSED_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
-    return min(max((most - arms - slopes) // max(slopes, 1), 0), names)
+    left = most - arms - slopes
+    return min(max(left // max(slopes, 1), 0), names)
 
 
 def most_own_coefficients(arms: int, width: int) -> int:
@@ -199,14 +200,16 @@ def slopes_differ(cells: WindowedMoments, columns: Array, catalogue: Array) -> b
         return False
     if left <= TOLERANCE * float(squares.sum()):
         return True  # rewards without noise leave nothing to chance
-    excess = (own - _explained(joint, pull)) * freedom / left - more
+    gain = own - _explained(joint, pull)
+    excess = gain * freedom / left - more
     return bool(excess > CLEARLY_MORE * np.sqrt(2.0 * more))
 
 
 def _explained(gram: Array, cross: Array) -> float:
     """Sum of squares that the least-squares coefficients explain; a faint ridge makes the sums regular."""
-    ridge = TOLERANCE * max(float(np.diagonal(gram).mean()), LEAST_SCALE)
-    return float(cross @ np.linalg.solve(gram + ridge * np.eye(len(gram)), cross))
+    level = max(float(np.diagonal(gram).mean()), LEAST_SCALE)
+    ridge = TOLERANCE * level * np.eye(len(gram))
+    return float(cross @ np.linalg.solve(gram + ridge, cross))
 
 
 def most_different_slopes(
@@ -244,7 +247,9 @@ def most_different_slopes(
         best = int(gain.argmax())
         taken.append(best)
         # Gram-Schmidt: regress the column out of the others and of the rewards.
-        along = np.where(known[:, [best]], gram[:, best] / size[:, [best]], 0.0)
+        pivot = size[:, [best]]
+        along = np.where(known[:, [best]], gram[:, best] / pivot, 0.0)
         cross = cross - along * cross[:, [best]]
-        gram = gram - along[:, :, None] * gram[:, None, best]
+        explained = along[:, :, None] * gram[:, None, best]
+        gram = gram - explained
     return taken

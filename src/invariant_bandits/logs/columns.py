@@ -76,14 +76,7 @@ class Column:
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
         """Return numbers (rows, 1 or width), filled where possible, and a mask (rows,) of missing ones."""
         try:
-            raw = np.asarray(values)
-            objects = raw.flat if raw.dtype.kind == "O" else ()
-            dates = any(
-                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
-            )
-            if raw.dtype.kind in "Mm" or dates:
-                raise ValueError("dates and durations are not numbers")
-            array = np.asarray(raw, dtype=np.float64)
+            array = _as_numbers(np.asarray(values))
         except (TypeError, ValueError, OverflowError, Warning) as error:
             raise InputError(f"column {self.name!r} must be numbers: {error}") from None
         wanted = (rows,) if self.width is None else (rows, self.width)
@@ -103,14 +96,23 @@ class Column:
         Indicators are zeros where the category is unknown.
         """
         assert self.categories is not None
-        places, missing = _places(values, self.categories)
-        one_hot = np.vstack(
-            [np.eye(len(self.categories)), np.zeros(len(self.categories))]
-        )
-        block = one_hot.take(places, axis=0)  # −1 is the last row
+        indices, missing = _category_indices(values, self.categories)
+        count = len(self.categories)
+        # The last row, which index −1 takes, is that of unknown categories.
+        one_hot = np.vstack([np.eye(count), np.zeros(count)])
+        block = one_hot.take(indices, axis=0)
         if self.filler and missing.any():
             block[missing] = self.filler
         return block, missing
+
+
+def _as_numbers(raw: Array) -> Array:
+    """Return an array as float64; ValueError for dates and durations, which numpy would convert."""
+    kinds = (np.datetime64, np.timedelta64)
+    objects = raw.flat if raw.dtype.kind == "O" else ()
+    if raw.dtype.kind in "Mm" or any(isinstance(value, kinds) for value in objects):
+        raise ValueError("dates and durations are not numbers")
+    return np.asarray(raw, dtype=np.float64)
 
 
 def column_length(values: Any) -> tuple[int, ...]:
@@ -118,12 +120,12 @@ def column_length(values: Any) -> tuple[int, ...]:
     return np.shape(values[0] if isinstance(values, Categories) else values)[:1]
 
 
-def _places(values: Any, categories: Sequence[str]) -> Categories:
+def _category_indices(values: Any, categories: Sequence[str]) -> Categories:
     """Find values among the categories; those of a log were found when they were decoded."""
     if isinstance(values, Categories):
         return values
     words: list[Any] = np.asarray(values).tolist()
-    index = {category: place for place, category in enumerate(categories)}
-    places = [index.get(str(word), -1) for word in words]
+    known = {category: index for index, category in enumerate(categories)}
+    indices = np.array([known.get(str(word), -1) for word in words], dtype=np.int64)
     missing = [word is None or word != word for word in words]
-    return Categories(np.array(places, dtype=np.int64), np.array(missing, dtype=bool))
+    return Categories(indices, np.array(missing, dtype=bool))
