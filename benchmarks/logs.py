@@ -116,7 +116,7 @@ def one_pass(engine: str, path: str, out: str) -> None:
             )
             target, close = distributed.Client(cluster), cluster.close
         elif engine == "spark":
-            from invariant_bandits.logs.read import open_spark_session
+            from invariant_bandits.logs.engines import open_spark_session
 
             target = open_spark_session("local[2]")
             close = target.stop

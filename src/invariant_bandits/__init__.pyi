@@ -21,8 +21,8 @@ from invariant_bandits.evaluation.estimators import (
 )
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
 from invariant_bandits.evaluation.logged import value_of_logged as value_of_logged
-from invariant_bandits.logs.features import FeatureMap as FeatureMap
-from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
+from invariant_bandits.logs.feature_maps import FeatureMap as FeatureMap
+from invariant_bandits.logs.feature_maps import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
 from invariant_bandits.logs.formats.registry import (
     register_log_format as register_log_format,

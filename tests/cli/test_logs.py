@@ -402,13 +402,13 @@ def test_a_broken_parquet_file_among_many_is_named_and_no_model_is_written(
 PAUSE = {
     "reading": """
 import pathlib, time
-from invariant_bandits.logs import read
-aggregate_task = read.aggregate_task
+from invariant_bandits.logs import engines
+aggregate_task = engines.aggregate_task
 def slowly(task, plan):
     pathlib.Path("../reached").touch()
     time.sleep(1.0)
     return aggregate_task(task, plan)
-read.aggregate_task = slowly
+engines.aggregate_task = slowly
 """,
     "writing": """
 import os, pathlib, time

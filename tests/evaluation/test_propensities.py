@@ -9,7 +9,7 @@ from invariant_bandits.evaluation.propensities import (
     estimate_propensities,
     fit_choices,
 )
-from invariant_bandits.logs import external_sort
+from invariant_bandits.logs import spill
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, World, of_rounds, softmax
 
@@ -288,8 +288,8 @@ def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
     log = ib.Feedback.from_arrays(
         offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n)
     )
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 40_000)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 40_000)
     found = np.asarray(estimate_propensities(log, blocks=2)).reshape(n, arms)
     np.testing.assert_allclose(found[-1], shares, atol=0.03)
     assert np.corrcoef(found[-1], shares)[0, 1] > 0.8

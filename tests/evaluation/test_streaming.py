@@ -11,8 +11,8 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.evaluation.estimators import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
-from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import StoredRows, collect_rows
+from invariant_bandits.logs import spill
+from invariant_bandits.logs.spill import StoredRows, collect_rows
 
 POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "uniform"]
 
@@ -20,8 +20,8 @@ POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "u
 @pytest.fixture
 def little_memory(monkeypatch):
     """A part holds about 20 rounds."""
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 300)
 
 
 def rounds(propensities, n=1500, seed=0):
@@ -67,8 +67,8 @@ def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     if propensities == "estimated":
         feedback = feedback.with_propensities(estimate_propensities(feedback))
     expected = ib.compare(feedback, POLICIES, windows=4, with_direct=True)
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 300)
     result = ib.compare(stored(feedback), POLICIES, windows=4, with_direct=True)
     assert len(expected.rows()) == len(result.rows()) > 0
     for row, other in zip(expected.rows(), result.rows(), strict=True):
@@ -121,8 +121,8 @@ def test_choices_do_not_depend_on_where_the_rounds_are(monkeypatch):
     log, full = rounds("logged"), rounds("full")
     accepted = replayed_rounds(ib.LinUCB(3), log, seed=3)
     played = played_rows(ib.LinUCB(3), full)
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 300)
     np.testing.assert_array_equal(
         replayed_rounds(ib.LinUCB(3), stored(log), seed=3), accepted
     )
@@ -132,8 +132,8 @@ def test_choices_do_not_depend_on_where_the_rounds_are(monkeypatch):
 def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     log = rounds("none")
     expected = estimate_propensities(log)
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 300)
     np.testing.assert_allclose(
         np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3
     )
@@ -170,8 +170,8 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
         log.slice(start, 97) for start in range(0, log.num_rows, 97)
     )  # many batches
     expected = ib.read_feedback(log, latest=latest, windows=4)
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
+    monkeypatch.setattr(spill, "IN_MEMORY", 1000)
+    monkeypatch.setattr(spill, "AT_ONCE", 300)
     found = ib.read_feedback(log, latest=latest, windows=4)
     assert isinstance(expected.feedback.offered, np.ndarray)
     assert isinstance(found.feedback.offered, StoredRows)

@@ -9,15 +9,14 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InputError, storage
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Column,
-    FeatureMap,
+from invariant_bandits.logs.arm_coding import (
     chosen_coding,
-    matched_features,
     most_different_slopes,
     slopes_differ,
 )
+from invariant_bandits.logs.arm_features import ArmFeatures, matched_features
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import read_moments, read_rounds
 from labelled_logs import labelled_log

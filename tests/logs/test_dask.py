@@ -17,7 +17,7 @@ from distributed import Client
 
 import cluster_tasks
 from invariant_bandits import FileError, InputError
-from invariant_bandits.logs import read as log_questions
+from invariant_bandits.logs import scan
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
@@ -108,8 +108,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     here = read_moments(path, windows=3)
     folder = tmp_path / "held"
     folder.mkdir()
-    held = partial(log_questions.run_tasks, function=cluster_tasks.Held(folder))
-    monkeypatch.setattr(log_questions, "run_tasks", held)
+    held = partial(scan.run_tasks, function=cluster_tasks.Held(folder))
+    monkeypatch.setattr(scan, "run_tasks", held)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_moments, path, windows=3, engine=client)
         cluster_tasks.wait_for(lambda: len(cluster_tasks.running(folder)) == 2)

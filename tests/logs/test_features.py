@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InputError, WindowedMoments, storage
-from invariant_bandits.logs.features import (
-    Column,
+from invariant_bandits.logs.collinearity import collinear_features
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import (
     FeatureMap,
     FeatureOptions,
     centre_rounds,
-    collinear_features,
 )
 from worlds import assert_same_moments
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.sources import MOST_NESTED, too_deep, value_of
+from invariant_bandits.logs.json_values import MOST_NESTED, too_deep, value_of
 from invariant_bandits.storage import FileError
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.reader import RARE
 from log_tables import lists_of_offered, planted_log, rows_per_action
 

@@ -10,7 +10,7 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments, storage
-from invariant_bandits.logs import external_sort
+from invariant_bandits.logs import spill
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.log import open_log
@@ -409,7 +409,7 @@ def test_the_second_pass_over_clicks_reads_what_the_first_one_kept(
         "region", country
     )
     kept = ib.fit_logs(table)
-    monkeypatch.setattr(external_sort, "MOST_SPOOLED", 0)
+    monkeypatch.setattr(spill, "MOST_SPOOLED", 0)
     assert ib.fit_logs(table).log_odds.moments == kept.log_odds.moments
 
 

@@ -12,11 +12,11 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits.logs.external_sort import SpooledSource
 from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
 from invariant_bandits.logs.formats.registry import FORMATS, register_log_format
 from invariant_bandits.logs.read import read_feature_map, read_schema
+from invariant_bandits.logs.spill import SpooledSource
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
 LOG = planted_log(seed=9, rounds=500)

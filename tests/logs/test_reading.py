@@ -14,7 +14,7 @@ from pyarrow import csv, dataset
 
 import invariant_bandits as ib
 from invariant_bandits import FileError, InputError, WindowedMoments
-from invariant_bandits.logs.features import FeatureOptions
+from invariant_bandits.logs.feature_maps import FeatureOptions
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_moments, read_rounds, read_schema

@@ -18,7 +18,7 @@ import pytest
 
 import cluster_tasks
 from invariant_bandits import FileError
-from invariant_bandits.logs import read as log_questions
+from invariant_bandits.logs import engines, scan
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
@@ -128,7 +128,7 @@ def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spark")
     standalone = Standalone(folder)
     try:
-        session = log_questions.open_spark_session(standalone.address)
+        session = engines.open_spark_session(standalone.address)
         yield standalone, session
         session.stop()
     finally:
@@ -181,8 +181,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     here = read_moments(path, windows=3)
     folder = tmp_path / "held"
     folder.mkdir()
-    slow = partial(log_questions.run_tasks, function=cluster_tasks.Held(folder))
-    monkeypatch.setattr(log_questions, "run_tasks", slow)
+    slow = partial(scan.run_tasks, function=cluster_tasks.Held(folder))
+    monkeypatch.setattr(scan, "run_tasks", slow)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_moments, path, windows=3, engine=session)
         cluster_tasks.wait_for(lambda: len(cluster_tasks.running(folder)) == 2)

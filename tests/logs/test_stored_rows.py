@@ -8,16 +8,23 @@ import weakref
 import numpy as np
 import pytest
 
-from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import RowCollector, StoredRows, collect_rows
+import invariant_bandits as ib
+from invariant_bandits.logs import spill
+from invariant_bandits.logs.spill import (
+    RowCollector,
+    StoredRows,
+    collect_rows,
+    expanded_rows,
+)
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.storage import FileError
+from linear_logs import SCHEMA, linear_log
 
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(external_sort, "IN_MEMORY", 40)
-    monkeypatch.setattr(external_sort, "AT_ONCE", 12)
+    monkeypatch.setattr(spill, "IN_MEMORY", 40)
+    monkeypatch.setattr(spill, "AT_ONCE", 12)
 
 
 def batches_of(rows, rng):
@@ -85,7 +92,7 @@ def test_forked_processes_read_side_by_side(little_memory):
 
 
 def test_the_file_is_gone_with_the_rows(little_memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(external_sort.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(spill.tempfile, "tempdir", str(tmp_path))
     stored = collect_rows([np.ones((100, 3))])
     mapped = weakref.ref(stored.mapped_file)
     assert not list(tmp_path.iterdir())
@@ -99,6 +106,33 @@ def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
         def write(self, content):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(external_sort.tempfile, "TemporaryFile", FullFile)
+    monkeypatch.setattr(spill.tempfile, "TemporaryFile", FullFile)
     with pytest.raises(FileError, match=r"No space left on device.*TMPDIR.*latest"):
         collect_rows([np.ones((100, 3))])
+
+
+@pytest.mark.parametrize("in_memory", [40, 2**24])
+def test_features_of_arms_are_stored_as_contexts(monkeypatch, in_memory):
+    """Every arm has own slopes, so that features would take as many times more as there are arms."""
+    log = linear_log(0, rounds=60, arms=4, columns=3).log
+    expected = np.asarray(ib.read_feedback(log, SCHEMA).feedback.offered)
+    monkeypatch.setattr(spill, "IN_MEMORY", in_memory)
+    offered = ib.read_feedback(log, SCHEMA).feedback.offered
+    np.testing.assert_array_equal(np.asarray(offered), expected)
+    np.testing.assert_array_equal(offered[7:90], expected[7:90])
+    if in_memory == 40:
+        # The level, three columns and the position of the arm.
+        assert offered.raw.shape[1] == 1 + 3 + 1
+
+
+def test_rows_that_become_large_when_they_are_read_are_changed_slice_by_slice(
+    little_memory,
+):
+    rows = np.arange(30.0).reshape(15, 2)
+    stored = expanded_rows(rows, lambda part: np.tile(part, (1, 5)), width=10)
+    assert isinstance(stored, StoredRows)
+    assert stored.shape == (15, 10)
+    np.testing.assert_array_equal(stored[3:8], np.tile(rows[3:8], (1, 5)))
+    few = expanded_rows(rows, lambda part: part + 1.0, width=2)
+    np.testing.assert_array_equal(few, rows + 1.0)
+    assert isinstance(few, np.ndarray)

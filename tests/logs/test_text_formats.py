@@ -16,12 +16,12 @@ import pytest
 from pyarrow import feather
 
 import invariant_bandits as ib
-from invariant_bandits.logs import sources
-from invariant_bandits.logs.external_sort import SpooledSource
+from invariant_bandits.logs import text_files
 from invariant_bandits.logs.formats import delimited as csv_format
 from invariant_bandits.logs.formats.delimited import Dialect
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, open_source
-from invariant_bandits.logs.sources import text_blocks
+from invariant_bandits.logs.spill import SpooledSource
+from invariant_bandits.logs.text_files import text_blocks
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
@@ -175,7 +175,7 @@ def test_characters_and_quoted_line_ends_survive_any_cut_into_blocks(tmp_path):
 def test_quoted_line_ends_across_blocks_cost_no_row(tmp_path, monkeypatch):
     rows = [f'{i % 7},"line one of {i}\nline two",{i % 3}' for i in range(500)]
     (tmp_path / "log.csv").write_text("\n".join(["reward,note,x", *rows]))
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 512)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 512)
     source = open_source(tmp_path / "log.csv")
     read = [
         (row, batch)
@@ -325,7 +325,7 @@ def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch)
     expected = ib.read_moments(pa.Table.from_pylist(rows), windows=2).moments
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 4000)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 4000)
     assert_same_moments(ib.read_moments(path, windows=2).moments, expected)
     for row in (5, 300, 301):
         rows[row]["x1"] = "broken"
@@ -446,7 +446,7 @@ def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike
     lines = text.splitlines(keepends=True)
     lines.insert(250, "broken,,\n")
     (tmp_path / name).write_text("\ufeff" + "".join(lines), encoding="utf-8")
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 1500)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 1500)
     log = ib.open_log(tmp_path / name)
     tasks = log.survey(rows=True).tasks
     assert len(tasks) > 2

@@ -11,9 +11,9 @@ from pyarrow import csv
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.log import MOST_TIMES, TimeProbe
 from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.survey import MOST_TIMES, TimeProbe
 from labelled_logs import labelled_log
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments

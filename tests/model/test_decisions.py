@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.features import offered_columns
+from invariant_bandits.logs.serving_input import offered_columns
 
 
 def shop_log(rounds=2000, seed=0):

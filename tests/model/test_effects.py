@@ -316,3 +316,22 @@ def test_no_curve_leaves_its_frame_and_what_is_beyond_is_marked_at_the_edge():
     assert axis.get_ylabel() == "reward per sd"
     level = replace(path, is_level=True)
     assert curves([level])[0].get_ylabel() == "reward"
+
+
+def test_effects_are_computed_once_until_the_model_changes(monkeypatch, model):
+    model = replace(model)
+    computed = []
+    arm_evidence = ib.Model.arm_evidence
+
+    def counted(model):
+        computed.append(model)
+        return arm_evidence(model)
+
+    monkeypatch.setattr(ib.Model, "arm_evidence", counted)
+    titles = [path.title for path in effect_paths(model)]
+    model_page.report(model)
+    assert [path.title for path in effect_paths(model)] == titles
+    assert len(computed) == 1
+    model.add_arm("a new one")
+    assert len(effect_paths(model)) == len(titles)
+    assert len(computed) == 2

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.features import SharedSlopesWarning
+from invariant_bandits.logs.arm_features import SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values

@@ -5,7 +5,9 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, prune
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
 

@@ -9,8 +9,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.evaluation.comparison import expected_value
 from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.logs import features
-from invariant_bandits.logs.features import FeatureOptions, SharedSlopesWarning
+from invariant_bandits.logs import arm_coding
+from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.logs.feature_maps import FeatureOptions
 from invariant_bandits.reports import model_page, values
 from linear_logs import SCHEMA, linear_log
 
@@ -89,8 +90,8 @@ def partial():
     """4 arms × 41 coefficients where a model carries 100; arms differ in the slopes of five columns."""
     planted = linear_log(4, arms=4, columns=40, rounds=4000, differing=5)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(features, "MOST_COEFFICIENTS", 100)
-        changed.setattr(features, "MOST_PARTIAL_COEFFICIENTS", 80)
+        changed.setattr(arm_coding, "MOST_COEFFICIENTS", 100)
+        changed.setattr(arm_coding, "MOST_PARTIAL_COEFFICIENTS", 80)
         with pytest.warns(
             SharedSlopesWarning, match=r"^These columns cannot change the choice"
         ) as said:

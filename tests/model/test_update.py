@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.log import continued_edges
+from invariant_bandits.logs.windows import continued_edges
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

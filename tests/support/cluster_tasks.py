@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from invariant_bandits.logs.read import aggregate_to_bytes
+from invariant_bandits.logs.aggregation import aggregate_to_bytes
 
 PATIENCE = 60.0
 

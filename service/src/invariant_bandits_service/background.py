@@ -36,7 +36,9 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
-from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, prune
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.parallel import end_with_parent

@@ -24,7 +24,8 @@ from scipy.special import stdtrit
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
 from invariant_bandits.evaluation.intervals import mean_over_clusters
-from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base

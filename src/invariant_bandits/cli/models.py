@@ -65,7 +65,7 @@ class LogOptions(LogColumns):  # type: ignore[misc]
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
-        from invariant_bandits.logs.features import FeatureOptions
+        from invariant_bandits.logs.feature_maps import FeatureOptions
 
         names = ("standardise", "centre", "max_categories", "impute", "arm_model")
         same = {name: getattr(self, name) for name in names}
@@ -310,7 +310,7 @@ def fit(
         "delta": delta,
     }
     with common.reading() as progress:
-        from invariant_bandits.logs.features import SharedSlopesWarning
+        from invariant_bandits.logs.arm_features import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
@@ -528,7 +528,7 @@ def update(
     common.check_targets(target, page_path, force=force, reads=[model])
     began = time.perf_counter()
     common.announce_compiling()
-    from invariant_bandits.logs.sources import find_files
+    from invariant_bandits.logs.files import find_files
     from invariant_bandits.model.model import Model
     from invariant_bandits.model.update import update_model
     from invariant_bandits.reports import model_page, values

@@ -26,7 +26,7 @@ from invariant_bandits.decomposition.paths import (
     MissingColumn,
     missing_columns,
 )
-from invariant_bandits.logs.features import CODINGS, ArmFeatures
+from invariant_bandits.logs.arm_features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
 

@@ -9,7 +9,9 @@ of features that a direction is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import is_
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import special
@@ -35,7 +37,8 @@ from invariant_bandits.decomposition.estimator import (
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.logs.features import TIMES, ArmFeatures, has_binary_rewards
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
@@ -209,15 +212,36 @@ def window_rows(paths: list[EffectPath], edges: Any) -> list[dict[str, Any]]:
     ]
 
 
+class _ComputedPaths(NamedTuple):
+    """What the effects of a model were computed from, and the effects."""
+
+    inputs: tuple[Any, ...]
+    paths: list[EffectPath]
+
+
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
     if isinstance(model.feature_map, ArmFeatures):
-        return _strongest_first(
-            _of_arms(model.feature_map.population, *model.arm_evidence())
-        )
+        return list(_paths_of_arms(model))
     paths = direction_effects(model.decomposition)
     if has_binary_rewards(model.moments):  # differences of probabilities
         return [replace(path, unit=POINTS) for path in paths]
+    return paths
+
+
+_computed_paths: WeakKeyDictionary[Any, _ComputedPaths] = WeakKeyDictionary()
+"""By model of labelled arms: a report asks for the paths five times."""
+
+
+def _paths_of_arms(model: Any) -> list[EffectPath]:
+    """Return the effects of labelled arms, computed again only if the model has changed."""
+    inputs = (model.feature_map, model.moments, model.log_odds, model.policy)
+    known = _computed_paths.get(model)
+    if known is not None and all(map(is_, known.inputs, inputs)):
+        return known.paths
+    population = model.feature_map.population
+    paths = _strongest_first(_of_arms(population, *model.arm_evidence()))
+    _computed_paths[model] = _ComputedPaths(inputs, paths)
     return paths
 
 

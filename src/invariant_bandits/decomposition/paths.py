@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 

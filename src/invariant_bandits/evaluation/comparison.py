@@ -29,13 +29,10 @@ from invariant_bandits.evaluation.propensities import (
     with_propensities,
 )
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    FeatureOptions,
-    fewest_rounds,
-    silent_context,
-)
+from invariant_bandits.logs.arm_features import ArmFeatures, silent_context
+from invariant_bandits.logs.feature_maps import FeatureOptions
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments

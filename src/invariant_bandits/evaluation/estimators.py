@@ -24,8 +24,8 @@ from invariant_bandits.evaluation.intervals import (
     estimated,
     mean_and_error,
 )
-from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
+from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.policies.base import Policy, learn_from, own_propensities
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, build_policy

@@ -5,7 +5,7 @@ only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,30 +20,27 @@ from invariant_bandits.evaluation.estimators import (
     snips,
 )
 from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
-from invariant_bandits.logs.external_sort import (
-    RowCollector,
-    collect_rows,
-    in_time_order,
-    release_memory,
-)
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    FeatureOptions,
-    fewest_rounds,
-    prune,
-)
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.external_sort import in_time_order
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import (
     MissingWeights,
     missing_rewards_note,
 )
+from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_feature_map, read_rounds
-from invariant_bandits.logs.reader import Rounds, reader_of
+from invariant_bandits.logs.read import encoded_rounds, read_feature_map, read_rounds
+from invariant_bandits.logs.reader import Rounds, reader_of, with_contexts
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
+from invariant_bandits.logs.spill import (
+    RowCollector,
+    collect_rows,
+    expanded_rows,
+    release_memory,
+)
 
 PER_ROUND = (
     "rewards",
@@ -166,10 +163,10 @@ def read_feedback(
     expanding = read_feature_map(log, options=options)
     quality = QualityReport()
     notes = [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
-    gathered = _Gathered(latest)
+    gathered = _Gathered(latest, expanding)
     weights, said = _missing_weights(log, weight_missing)
     notes += said
-    for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
+    for batch in _rounds_to_keep(log, expanding, quality, latest):
         gathered.add(batch if weights is None else weights.weighted(batch))
         if progress is not None:
             progress(quality.rows)
@@ -203,6 +200,20 @@ def read_feedback(
     )
 
 
+def _rounds_to_keep(
+    log: Log,
+    features: FeatureMap | ArmFeatures,
+    quality: QualityReport,
+    latest: int | None,
+) -> Iterator[Rounds]:
+    """Yield rounds whose offered rows are features or, of labelled arms, contexts and arms."""
+    if not isinstance(features, ArmFeatures):
+        yield from read_rounds(log, None, features, report=quality, latest=latest)
+        return
+    for rounds in encoded_rounds(log, features, quality, latest):
+        yield with_contexts(rounds, features)
+
+
 def _missing_weights(
     log: Log, columns: Sequence[str]
 ) -> tuple[MissingWeights | None, list[str]]:
@@ -232,6 +243,8 @@ class _Gathered:
     ----------
     latest : int or None
         Earlier rounds are let go as soon as they are not needed.
+    features : FeatureMap or ArmFeatures
+        Features of labelled arms are made from contexts and arms, which take less space.
 
     Attributes
     ----------
@@ -239,8 +252,9 @@ class _Gathered:
         As of LoggedFeedback, once the feedback is made.
     """
 
-    def __init__(self, latest: int | None) -> None:
+    def __init__(self, latest: int | None, features: FeatureMap | ArmFeatures) -> None:
         self.latest, self.rounds = latest, 0
+        self.features = features
         self._per_round: deque[dict[str, Any]] = deque()
         self._per_row = {name: RowCollector() for name in PER_ROW}
 
@@ -281,6 +295,10 @@ class _Gathered:
         rows = {
             name: of.rows() if of.used else None for name, of in self._per_row.items()
         }
+        if isinstance(self.features, ArmFeatures) and rows["offered"] is not None:
+            rows["offered"] = expanded_rows(
+                rows["offered"], self.features.cross_rows, self.features.dim
+            )
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
         about: dict[str, Any] = {
             "counts": joined["offered_counts"],

@@ -21,8 +21,8 @@ from invariant_bandits.checks import (
     whole_number,
 )
 from invariant_bandits.evaluation.intervals import TEXTS
-from invariant_bandits.logs.external_sort import RowCollector
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.spill import RowCollector
 
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10

@@ -292,8 +292,9 @@ class EventSource(FileSource, ABC):
 def _feature_values(
     events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
-    "flag:…".
+    """Return values (rows,) of the wanted features.
+
+    Keys of `wanted` are "number:…", "word:…" and "flag:…".
     """
     values: dict[str, list[Any]] = {}
     by_kind: dict[str, dict[str, list[Any]]] = {"number": {}, "word": {}, "flag": {}}
@@ -325,8 +326,9 @@ def _feature_values(
 
 
 def _fixed_values(events: Sequence[LoggedEvent], name: str) -> list[Any]:
-    """Return the values of a column that is not a feature; those of the decision stand at the chosen
-    action.
+    """Return the values of a column that is not a feature.
+
+    Those of the decision stand at the chosen action.
     """
     if name == "action":
         return [label for event in events for label in event.labels]

@@ -16,9 +16,9 @@ from invariant_bandits.checks import (
     probability,
     whole_seed,
 )
-from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import StoredRows, collect_rows
-from invariant_bandits.logs.features import ArmFeatures
+from invariant_bandits.logs import spill
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.moments.batches import (
     checked_counts,
     even_places,
@@ -68,8 +68,9 @@ def checked_actions(value: Any, counts: Array) -> Array:
 
 
 def per_row(name: str, value: Any, rows: int) -> Any:
-    """One finite number per offered action, (rows,) or (n, K); stored ones were checked when they were
-    stored.
+    """Return one finite number per offered action, (rows,) or (n, K).
+
+    Stored rows were checked when they were stored.
     """
     if isinstance(value, StoredRows) and value.shape == (rows,):
         return value
@@ -80,8 +81,9 @@ def per_row(name: str, value: Any, rows: int) -> Any:
 def checked_propensities(
     value: Any, counts: Array, actions: Array
 ) -> tuple[Array | None, Array]:
-    """(of all offered actions or None, of the logged ones (n,)); whether they are right is for
-    `calibration` to say.
+    """Return propensities of all offered actions or None, and of the logged ones (n,).
+
+    Whether they are right is for `calibration` to say.
     """
     rows, n = int(counts.sum()), len(counts)
     array = np.asarray(value)
@@ -115,7 +117,7 @@ def checked_times(value: Any, n: int) -> Array:
 
 def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
     """Yield (first round, the one after the last) of segments that fit into memory several times over."""
-    most, start = max(1, external_sort.AT_ONCE // feedback.dim), 0
+    most, start = max(1, spill.AT_ONCE // feedback.dim), 0
     while start < feedback.rounds:
         stop = (
             int(
@@ -403,14 +405,15 @@ class Feedback:
         )
 
     def parts(self) -> Iterator[Feedback]:
-        """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them
-        all.
+        """Yield these rounds in order, in segments of at most 16 MB of features as arrays.
+
+        One segment if 128 MB hold them all.
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
         few = (
             not isinstance(self.offered, StoredRows)
-            and self.offered.size <= external_sort.IN_MEMORY
+            and self.offered.size <= spill.IN_MEMORY
         )
         for part in [self] if few else (self.between(*at) for at in segments(self)):
             values = {name: getattr(part, name) for name in PER_ROW}
@@ -420,15 +423,14 @@ class Feedback:
             )
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
-        """`function` of every part, one number per offered action: all of them (rows,), StoredRows if
-        they are many.
+        """Return `function` of every part, one number per offered action (rows,).
+
+        StoredRows if they are many.
         """
         return collect_rows(map(function, self.parts()))
 
     def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
-        """`function` of every part and its share of the per-row `values`, one entry per round: all of
-        them (n, ...).
-        """
+        """Return `function` of every part and its share of `values`, one entry per round (n, ...)."""
         return np.concatenate(
             [function(part, *own) for _, part, *own in in_parts(self, *values)]
         )

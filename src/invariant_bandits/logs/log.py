@@ -1,45 +1,28 @@
-"""Log: an opened log, the first pass over it, which all questions share, and the windows that cut it.
-
-The first pass reads the few columns that need one: how many rows, which times, categories, arms and rounds.
-"""
+"""Log: an opened log and the first pass over it, which all questions share."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.arms import (
-    Arm,
     ArmTable,
     Catalogue,
     arm_table,
-    as_labels,
-    flatten_labels,
-    label_words,
     read_catalogue,
-    sort_labels,
 )
 from invariant_bandits.logs.decode import (
-    MICROSECONDS,
-    as_utc,
     find_time_format,
     is_text,
     is_time,
 )
-from invariant_bandits.logs.external_sort import (
-    RoundSpool,
-    SpooledSource,
-    with_whole_rounds,
-)
+from invariant_bandits.logs.external_sort import with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.preparation import (
     ChangedSource,
@@ -49,7 +32,7 @@ from invariant_bandits.logs.preparation import (
     text_of_numbers,
 )
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.repeats import RepeatedRounds, RepeatProbe
+from invariant_bandits.logs.repeats import RepeatProbe
 from invariant_bandits.logs.roles import infer_schema
 from invariant_bandits.logs.schema import (
     HINTS,
@@ -67,371 +50,17 @@ from invariant_bandits.logs.sources import (
     Task,
     first_rows,
 )
-from invariant_bandits.moments.batches import checked_edges
-from invariant_bandits.optional import compute
+from invariant_bandits.logs.spill import SpooledSource
+from invariant_bandits.logs.survey import (
+    ArmProbe,
+    CategoryProbe,
+    RoundProbe,
+    Survey,
+    TimeProbe,
+    hashes,
+    spelling_notes,
+)
 from invariant_bandits.optional import pyarrow as pa
-
-MOST_ARMS = 20_000
-MOST_LEVELS = 500
-LEAST_PLAYS = 2
-"""Arms of a log, those that need not share all slopes, and rounds per arm that a log of more must have."""
-ANOTHER_ARM = "say which column is the arm (--arm COLUMN), or 'none'"
-MOST_CATEGORIES = 100_000
-MOST_SPELLINGS = 5
-"""Groups of categories that are spelled alike, in a note."""
-SPLIT_SHARE = 0.1
-"""More rounds than this share must come again to count as split rather than logged twice."""
-MOST_TIMES = 1 << 18
-"""So many times are kept, all of them where a log has no more."""
-
-
-@dataclass(frozen=True, eq=False)
-class SplitRounds:
-    """Where the rounds of a log began whose rows are not contiguous.
-
-    Parameters
-    ----------
-    ids : array, shape (rounds,)
-        Hashes of their ids, sorted.
-    firsts : array, shape (rounds,)
-        Place in the log of the first row of each.
-    """
-
-    ids: Array
-    firsts: Array
-
-    def start_of(self, column: Any) -> Array:
-        """Return where the round of every row of a column of ids began (n,)."""
-        return np.asarray(self.firsts[np.searchsorted(self.ids, hashes(column))])
-
-
-@dataclass(frozen=True, eq=False)
-class TimeStatistics:
-    """Statistics of the usable times of a log.
-
-    Parameters
-    ----------
-    first, last : datetime64, number or None
-        The earliest and the latest; None if no time is usable.
-    in_order : bool
-        Whether none is earlier than the one before.
-    sample : array
-        All times, or those of a random sample of the rows, sorted.
-    """
-
-    first: Any
-    last: Any
-    in_order: bool
-    sample: Array
-
-    def equal_shares(self, count: int) -> Array | None:
-        """Return edges (count + 1,) between which about equally many rows lie; None if too few times
-        differ.
-        """
-        if count > len(self.sample):
-            return None
-        rows = -(-np.arange(1, count) * len(self.sample) // count)
-        edges = np.unique(
-            np.concatenate([[self.first], self.sample[rows], [self.last]])
-        )
-        return edges if len(edges) == count + 1 else None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What the first pass over a log says.
-
-    Parameters
-    ----------
-    tasks : tuple of Task
-        Those of the source, with their positions in the whole log where rows were counted.
-    total_rows : int or None
-        Rows of the log; None if they were not counted yet.
-    times : TimeStatistics or None
-        Statistics of the times; None if they were not read yet.
-    duplicates : array or None
-        Positions of the first row of every round whose id had come before.
-    split_rounds : SplitRounds or None
-        Where rounds began, if the rows of many of them are not contiguous.
-    repeated_ids : array or None
-        Sorted hashes of the ids that come more than once, in a log with one row per round.
-    repeats : RepeatedRounds or None
-        Rows that repeat the id of an earlier row, in a log with one row per round.
-    categories : mapping of str to Counter
-        Rows per category, by column.
-    arm_uses : tuple of Arm
-        Where the log has labels of arms: their first and last use, and how often each was chosen.
-    """
-
-    tasks: tuple[Task, ...]
-    total_rows: int | None
-    times: TimeStatistics | None = None
-    duplicates: Array | None = None
-    split_rounds: SplitRounds | None = None
-    repeated_ids: Array | None = None
-    repeats: RepeatedRounds | None = None
-    categories: Mapping[str, Counter[str]] = field(default_factory=dict)
-    arm_uses: tuple[Arm, ...] = ()
-
-    def most_frequent(self, column: str, most: int) -> tuple[str, ...]:
-        """Return the most frequent categories of a column, at most so many, in alphabetical order."""
-        counts = self.categories[column]
-        ranked = sorted(counts, key=lambda word: (-counts[word], word))
-        return tuple(sorted(ranked[:most]))
-
-
-def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
-    """Return notes of categories and arms that differ in case or surrounding blanks only."""
-    words = {name: list(counts) for name, counts in survey.categories.items()}
-    if schema.arm is not None:
-        words[schema.arm] = [arm.label for arm in survey.arm_uses]
-    notes = []
-    for name, spellings in words.items():
-        alike: dict[str, list[str]] = {}
-        for word in spellings:
-            alike.setdefault(" ".join(word.split()).casefold(), []).append(word)
-        groups = [sorted(group) for group in alike.values() if len(group) > 1]
-        if groups:
-            shown = "; ".join(
-                ", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS]
-            )
-            more = (
-                f" and {len(groups) - MOST_SPELLINGS} more"
-                if len(groups) > MOST_SPELLINGS
-                else ""
-            )
-            differ = f"{name!r} has values that differ in case or blanks only, and count as different ones"
-            notes.append(f"{differ}: {shown}{more}")
-    return notes
-
-
-class CategoryProbe:
-    """How many rows each category of each column has."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = columns
-        self.counts: dict[str, Counter[str]] = {name: Counter() for name in columns}
-
-    def add(self, task: Task, row: int, batch: Any) -> None:
-        """Count the categories of a batch."""
-        for name, counts in self.counts.items():
-            counts.update(decode.count_words(decode.as_dictionary(batch.column(name))))
-            if len(counts) > MOST_CATEGORIES:
-                raise InputError(
-                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: no feature"
-                )
-
-    def results(self) -> dict[str, Any]:
-        """Return the counts."""
-        return {"categories": self.counts}
-
-
-class ArmProbe:
-    """First and last use and number of plays of every label; times are rows of the log if it has none."""
-
-    def __init__(self, schema: Schema, dates: bool) -> None:
-        self.schema, self.dates = schema, dates
-        wanted = (schema.arm, schema.arms_offered, schema.time, schema.chosen)
-        self.columns = [name for name in wanted if name is not None]
-        self.plays: Counter[str] = Counter()
-        self.span: dict[str, tuple[Any, Any]] = {}
-
-    def add(self, task: Task, row: int, batch: Any) -> None:
-        """Look at the labels of a batch."""
-        schema, own = self.schema, label_words(batch.column(self.schema.arm))
-        when = self._when(task, row, batch)
-        if schema.arms_offered is not None:
-            words, rows = flatten_labels(batch.column(schema.arms_offered))
-            self._extend_spans(words, when[rows])
-        self._extend_spans(own, when)
-        if schema.chosen is not None:
-            column, labels = batch.column(schema.chosen), own.cast(pa.string())
-            flagged = decode.are_flags(column)
-            own = own.filter(
-                decode.flags(column)
-                if flagged
-                else compute.equal(as_labels(column), labels)
-            )
-        self.plays.update(decode.count_words(own))
-        if len(self.span) > MOST_ARMS:
-            many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
-            raise InputError(f"{many}; {ANOTHER_ARM}")
-
-    def _when(self, task: Task, row: int, batch: Any) -> Array:
-        """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
-        if self.schema.time is None:
-            return np.asarray(
-                task.position + row - task.first_row + np.arange(len(batch))
-            )
-        problems = RowProblems(len(batch))
-        times = decode.times(
-            batch.column(self.schema.time), self.schema.time, self.dates, problems
-        )
-        return np.where(
-            problems.usable, times, np.datetime64("NaT") if self.dates else np.nan
-        )
-
-    def _extend_spans(self, words: Any, when: Array) -> None:
-        usable = ~np.isnat(when) if when.dtype.kind == "M" else np.isfinite(when)
-        used = pa.table({"label": words, "when": when}).filter(
-            pa.array(usable & ~decode.is_missing(words))
-        )
-        spans = used.group_by("label", use_threads=False).aggregate(
-            [("when", "min"), ("when", "max")]
-        )
-        ends = (spans.column(f"when_{end}").to_numpy() for end in ("min", "max"))
-        for label, first, last in zip(
-            spans.column("label").to_pylist(), *ends, strict=True
-        ):
-            before = self.span.get(label, (first, last))
-            self.span[label] = min(first, before[0]), max(last, before[1])
-
-    def results(self) -> dict[str, Any]:
-        """Return the arms that were used."""
-        if not self.span:
-            time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
-            raise InputError(
-                f"column {self.schema.arm!r} has no label in any row with a {time}"
-            )
-        labels, plays = sort_labels(list(self.span)), self.plays.total()
-        if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
-            many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
-            raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
-        return {
-            "arm_uses": tuple(
-                Arm(label, *self.span[label], self.plays[label]) for label in labels
-            )
-        }
-
-
-class RoundProbe:
-    """Which rounds come again; sixteen bytes per round are kept to find them."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema, self.several_rows = schema, schema.one_row_per_action
-        self.columns = [
-            name for name in (schema.round, schema.chosen) if name is not None
-        ]
-        self.ids, self.starts = list[Array](), list[Array]()
-        self._chosen_rows: int | None = None if schema.chosen is None else 0
-        self._previous: tuple[str, Any] = "", None
-
-    def add(self, task: Task, row: int, batch: Any) -> None:
-        """Look at the ids of a batch."""
-        if not len(batch):
-            return
-        ids = hashes(batch.column(self.schema.round))
-        begins = np.ones(len(ids), dtype=bool)
-        if self.several_rows:
-            file, last = self._previous
-            before = last if file == task.file else ~ids[0]
-            begins = ids != np.concatenate([[before], ids[:-1]])
-        if self._chosen_rows is not None:
-            column = batch.column(self.schema.chosen)
-            flagged = decode.are_flags(column)
-            self._chosen_rows = (
-                self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
-            )
-        self.ids.append(ids[begins])
-        self.starts.append(
-            task.position + row - task.first_row + np.flatnonzero(begins)
-        )
-        self._previous = task.file, ids[-1]
-
-    def results(self) -> dict[str, Any]:
-        """Return the rounds that come again.
-
-        They are split if many come again, and yet hardly any has a second chosen row.
-        """
-        if not self.ids:
-            return {}
-        ids, starts = np.concatenate(self.ids), np.concatenate(self.starts)
-        order = np.argsort(ids, kind="stable")
-        new = np.concatenate([[True], ids[order[1:]] != ids[order[:-1]]])
-        again = np.zeros(len(ids), dtype=bool)
-        again[order[~new]] = True
-        if not again.any():
-            return {}
-        firsts = order[new]
-        if not self.several_rows:
-            return {"repeated_ids": np.unique(ids[again])}
-        few_chosen = self._chosen_rows is None or self._chosen_rows <= (
-            1.0 + SPLIT_SHARE
-        ) * len(firsts)
-        are_split = again.sum() > SPLIT_SHARE * len(firsts) and few_chosen
-        split = SplitRounds(ids[firsts], starts[firsts]) if are_split else None
-        return {"duplicates": np.sort(starts[again]), "split_rounds": split}
-
-
-def hashes(column: Any) -> Array:
-    """Return an int64 per value, equal for equal values; texts collide with probability 2⁻⁶⁴ a pair."""
-    if pa.types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(
-            column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
-        )
-    return np.fromiter(
-        (hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column)
-    )
-
-
-class TimeProbe:
-    """Statistics of the column of times."""
-
-    def __init__(self, column: str, dates: bool) -> None:
-        self.columns, self.dates = [column], dates
-        self.in_order = True
-        self._share = 1.0
-        self._size = 0
-        self._first: Any = None
-        self._last: Any = None
-        self._latest: Any = None
-        self._sample: list[tuple[Array, Array]] = []
-
-    def add(self, task: Task, row: int, batch: Any) -> None:
-        """Look at the times of a batch."""
-        name, problems = self.columns[0], RowProblems(len(batch))
-        times = decode.times(batch.column(name), name, self.dates, problems)
-        usable = problems.usable
-        times = times[usable]
-        if not len(times):
-            return
-        if self._first is None:
-            self._first = self._last = self._latest = times[0]
-        self.in_order &= (
-            not (times[1:] < times[:-1]).any() and not times[0] < self._latest
-        )
-        self._latest = times[-1]
-        self._first = min(self._first, times.min())
-        self._last = max(self._last, times.max())
-        from invariant_bandits.logs.kernels import lots
-
-        self._draw(
-            times, lots(task.position + row - task.first_row + np.flatnonzero(usable))
-        )
-
-    def _draw(self, times: Array, lots_drawn: Array) -> None:
-        """Keep the times whose lot is small enough; when they become too many, halve the limit."""
-        taken = lots_drawn < self._share
-        self._sample.append((times[taken], lots_drawn[taken]))
-        self._size += int(taken.sum())
-        while self._size > MOST_TIMES:
-            times, lots_drawn = (
-                np.concatenate(part) for part in zip(*self._sample, strict=True)
-            )
-            self._share = self._share / 2.0
-            self._size = 0
-            self._sample = []
-            self._draw(times, lots_drawn)
-
-    def results(self) -> dict[str, Any]:
-        """Return the statistics."""
-        times = [times for times, _ in self._sample]
-        sample = np.sort(np.concatenate(times)) if times else np.zeros(0)
-        return {
-            "times": TimeStatistics(
-                self._first, self._last, bool(self.in_order), sample
-            )
-        }
 
 
 class Log:
@@ -469,13 +98,17 @@ class Log:
     ) -> None:
         self.given = self._known(schema)
         self.source = source
+        self._first_rows: Any = None
+        self._sample: Any = None
+        self._survey: Survey | None = None
+        self._arm_table: ArmTable | None = None
         if not isinstance(self.given, Schema) and LEVELS in self.given:
             edges, medians = cut_levels(
                 prepared(source, self.given), self.given.get("arm"), self.given[LEVELS]
             )
             self.given |= {"level_edges": edges, "level_values": medians}
         self.source = prepared(
-            source, self.given if isinstance(self.given, dict) else vars(self.given)
+            source, self.given if isinstance(self.given, dict) else asdict(self.given)
         )
         if fractions := text_of_numbers(self.source, lambda: self.first_rows):
             self.source = ChangedSource(
@@ -488,10 +121,7 @@ class Log:
         )
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
-        self._survey: Survey | None = None
         self.notes: tuple[str, ...] = self._notes()
-        # Where a pass leaves its rounds for the next one, which must cut the log into the same windows.
-        self.spool: RoundSpool | None = None
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError(
@@ -585,21 +215,24 @@ class Log:
         )
         if form is not None:
             self.source = DatedSource(source, name, form)
-            self.__dict__.pop("sample", None)
-            self.__dict__.pop("first_rows", None)
+            self._first_rows = None
+            self._sample = None
 
-    @cached_property
+    @property
     def first_rows(self) -> Any:
         """The first rows, an Arrow table: as many as it takes to see how columns are related."""
-        return first_rows(self.source)
+        if self._first_rows is None:
+            self._first_rows = first_rows(self.source)
+        return self._first_rows
 
-    @cached_property
+    @property
     def sample(self) -> Any:
         """Fewer first rows, which fill in missing values; an Arrow table."""
-        batch = self.first_rows.to_batches()[0]
-        return pa.Table.from_batches(
-            [batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))]
-        )
+        if self._sample is None:
+            batch = self.first_rows.to_batches()[0]
+            few = batch.take(pa.array(range(min(len(batch), LEAST_SAMPLE))))
+            self._sample = pa.Table.from_batches([few])
+        return self._sample
 
     @cached_property
     def times_are_dates(self) -> bool:
@@ -626,7 +259,7 @@ class Log:
             self._catalogue, str(self.schema.arm), used, self.times_are_dates
         )
 
-    @cached_property
+    @property
     def arms(self) -> ArmTable:
         """Labelled arms of the log, and when each arm was offered.
 
@@ -636,9 +269,11 @@ class Log:
             raise InputError(
                 "schema: arm is missing; the log has no column with labels of arms"
             )
-        return arm_table(
-            self.survey().arm_uses, self.schema, self.catalogue, self._arms
-        )
+        if self._arm_table is None:
+            uses = self.survey().arm_uses
+            table = arm_table(uses, self.schema, self.catalogue, self._arms)
+            self._arm_table = table
+        return self._arm_table
 
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
@@ -729,8 +364,9 @@ class Log:
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
         other = copy(self)
-        other.source, other._survey = source, None
-        other.__dict__.pop("arms", None)
+        other.source = source
+        other._survey = None
+        other._arm_table = None
         return other
 
 
@@ -787,195 +423,3 @@ def open_log(
             "schema must be None or the same for a log that is open; else open the source anew"
         )
     return source
-
-
-DEFAULT_WINDOWS = 8
-MOST_WINDOWS = 10_000
-UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
-
-
-@dataclass(frozen=True)
-class Windows:
-    """How many windows, and the times that bound them, (count + 1,); None if they are equal shares of the
-    rows.
-    """
-
-    count: int
-    edges: Array | None
-
-
-def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
-    """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
-
-    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
-    places in the log only if it has none, or too few of them differ.
-    """
-    if log.schema.time is None and (every is not None or edges is not None):
-        raise InputError(
-            "schema: time is missing; every and edges need it: name its column (--time COLUMN)"
-        )
-    if edges is not None:
-        bounds = _requested_edges(edges, log.times_are_dates)
-        return Windows(len(bounds) - 1, bounds)
-    if every is not None:
-        times: Any = log.survey(times=True).times
-        periods = calendar_edges(every, times.first, times.last)
-        return Windows(len(periods) - 1, periods)
-    count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)
-    survey = log.survey(rows=True, times=log.schema.time is not None)
-    rows = survey.total_rows or 0
-    if count > rows:
-        raise InputError(
-            f"windows must be at most the number of rows, {rows}, got {count}"
-        )
-    edges = None if survey.times is None else survey.times.equal_shares(count)
-    if edges is None and survey.times is not None and not survey.times.in_order:
-        few = f"too few times differ for {count} windows"
-        do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
-        raise InputError(
-            f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}"
-        )
-    return Windows(count, edges)
-
-
-def _requested_edges(edges: Any, dates: bool) -> Array:
-    if not dates:
-        return checked_edges(edges)
-    times = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
-    try:
-        return checked_edges(np.array(times, dtype=MICROSECONDS))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"edges must be dates as the times are (--time), got {edges!r}: {error}"
-        ) from None
-
-
-def calendar_edges(every: Any, first: Any, last: Any) -> Array:
-    """Edges of windows of length `every` that cover the times from `first` to `last`.
-
-    Parameters
-    ----------
-    every : str or number
-        "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at
-        midnight UTC, months on their first day.
-    first, last : datetime64 or number
-        The earliest and the latest time.
-
-    >>> import numpy as np
-    >>> first, last = np.datetime64("2024-01-20"), np.datetime64("2024-02-03")
-    >>> calendar_edges("1mo", first, last).astype("datetime64[D]")
-    array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
-    """
-    if first is None:
-        raise InputError(
-            "every needs times: no usable time was found; name their column (--time COLUMN)"
-        )
-    if not isinstance(first, np.datetime64):
-        step, begin = _positive_step(every), float(first)
-        windows = _few_enough(every, int((float(last) - begin) // step) + 1)
-        return np.asarray(begin + step * np.arange(windows + 1))
-    steps, unit = _calendar_step(every)
-    origin, end = (
-        int(time.astype(f"datetime64[{unit}]").astype(np.int64))
-        for time in (first, last)
-    )
-    windows = _few_enough(every, (end - origin) // steps + 1)
-    edges = origin + steps * np.arange(windows + 1)
-    return edges.astype(f"datetime64[{unit}]").astype(MICROSECONDS)
-
-
-def continued_edges(
-    edges: Array, first: Any, last: Any, windows: int | None, every: Any
-) -> Array:
-    """Edges of windows that go on after `edges` (m + 1,) until after `last`.
-
-    Without `windows` or `every` they are as long as those before: whole months if these were, else their
-    usual length. They begin where `edges` end or, if `first` lies in the last window, with that window.
-
-    >>> import numpy as np
-    >>> january = np.array(["2024-01-01", "2024-01-08", "2024-01-15"], dtype="datetime64[D]")
-    >>> continued_edges(january, np.datetime64("2024-01-15"), np.datetime64("2024-01-25"), None, None)
-    array(['2024-01-15', '2024-01-22', '2024-01-29'], dtype='datetime64[D]')
-    """
-    begin = edges[-1:] if first >= edges[-1] else edges[-2:]
-    if last <= edges[-1] and len(begin) == 2:
-        return np.asarray(begin)
-    if windows is not None:
-        return np.concatenate(
-            [begin, _cut(edges[-1], last, whole_number("windows", windows, 1))]
-        )
-    later = [_step_after(edges, every, 1)]
-    while later[-1] <= last:
-        later.append(_step_after(edges, every, len(later) + 1))
-        _few_enough(every or "as before", len(later))
-    return np.concatenate([begin, np.array(later, dtype=edges.dtype)])
-
-
-def _cut(start: Any, last: Any, windows: int) -> Array:
-    """The later edges (windows,) of equal periods from `start` to just after `last`."""
-    if isinstance(start, np.datetime64):
-        first = start.astype(MICROSECONDS)
-        span = (last.astype(MICROSECONDS) - first).astype(np.int64) + 1
-        steps = np.ceil(span * np.arange(1, windows + 1) / windows)
-        return np.asarray(first + steps.astype("timedelta64[us]"))
-    return np.asarray(
-        np.nextafter(
-            start + (last - start) * np.arange(1, windows + 1) / windows, np.inf
-        )
-    )
-
-
-def _step_after(edges: Array, every: Any, steps: int) -> Any:
-    """The edge `steps` windows after the last one."""
-    end = edges[-1]
-    if not isinstance(end, np.datetime64):
-        length = (
-            float(np.median(np.diff(edges))) if every is None else _positive_step(every)
-        )
-        return end + steps * length
-    months = edges.astype("datetime64[M]")
-    if every is None:
-        unit = (
-            "M"
-            if (months.astype(edges.dtype) == edges).all()
-            else np.datetime_data(edges.dtype)[0]
-        )
-        count = int(
-            np.median(np.diff(edges.astype(f"datetime64[{unit}]")).astype(np.int64))
-        )
-    else:
-        count, unit = _calendar_step(every)
-    aligned = end.astype(f"datetime64[{unit}]")
-    if aligned.astype(edges.dtype) != end:
-        raise InputError(f"every={every!r} does not fit windows that end at {end}")
-    return (aligned + steps * count).astype(edges.dtype)
-
-
-def _calendar_step(every: Any) -> tuple[int, str]:
-    """How many of which unit of datetime64."""
-    number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = UNITS.get(str(every)[len(number) :])
-    if unit is None or not number.isdigit() or int(number) < 1:
-        raise InputError(
-            f"every must be a whole number and one of {', '.join(UNITS)}, as '7d', got {every!r}"
-        )
-    return (7 * int(number), "D") if unit == "W" else (int(number), unit)
-
-
-def _positive_step(every: Any) -> float:
-    try:
-        step = float(every)
-    except (TypeError, ValueError):
-        step = np.nan
-    if not 0.0 < step < np.inf:
-        numbers = "a positive number because the times (--time) are numbers"
-        raise InputError(f"every must be {numbers}, got {every!r}")
-    return step
-
-
-def _few_enough(every: Any, windows: int) -> int:
-    if windows > MOST_WINDOWS:
-        raise InputError(
-            f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant"
-        )
-    return windows

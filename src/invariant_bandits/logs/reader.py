@@ -11,7 +11,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import label_words
+from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.decode import (
     are_flags,
     is_list,
@@ -21,17 +23,13 @@ from invariant_bandits.logs.decode import (
     vector_width,
 )
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Column,
-    FeatureMap,
-    FeatureOptions,
-)
-from invariant_bandits.logs.log import MOST_LEVELS, Log
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
 from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
 from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
@@ -42,11 +40,18 @@ AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
 OUTSIDE_OFFERED = "chosen action outside the offered"
 UNKNOWN_ARM = "label of no known arm"
 ROUNDS_LOOKED_AT = 1000
+"""Rounds per batch in which choices are compared: enough to see that all offered actions are equal."""
 CELLS_AT_ONCE = 4_000_000
-"""So many numbers of φ are made at once."""
+"""So many numbers of φ (32 MB) are made at once."""
 RARE = 0.005
 """Share of rows with a missing value from which on a feature indicates it."""
+PER_ROUND = (
+    *("rows", "features", "rewards", "times", "offered_counts", "action"),
+    *("propensity", "position", "arm", "round_weights"),
+)
+"""Arrays of Rounds with one entry per round."""
 PER_OFFERED = ("offered", "all_rewards", "offered_arms")
+"""Arrays of Rounds with one entry per offered action."""
 
 
 @dataclass(frozen=True)
@@ -113,28 +118,24 @@ class Rounds:
         """Return the rounds where the mask `good` (n,) is true."""
         if good.all():
             return self
-        rows = (
-            good
-            if self.offered_counts is None
-            else np.repeat(good, self.offered_counts)
-        )
-        arrays = {
-            name: value
-            for name, value in vars(self).items()
-            if isinstance(value, np.ndarray)
-        }
-        masked: dict[str, Any] = {
-            name: array[rows if name in PER_OFFERED else good]
-            for name, array in arrays.items()
-        }
+        of_rows = good
+        if self.offered_counts is not None:
+            of_rows = np.repeat(good, self.offered_counts)
+        masked: dict[str, Any] = {}
+        for names, mask in ((PER_ROUND, good), (PER_OFFERED, of_rows)):
+            for name in names:
+                values = getattr(self, name)
+                if values is not None:
+                    masked[name] = values[mask]
         columns = {
             name: decode.masked(values, good) for name, values in self.columns.items()
         }
         return replace(self, columns=columns, **masked)
 
     def offering(self, mask: Array) -> Rounds:
-        """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
-        them.
+        """Return these rounds with the arms that each offered, a mask (n, arms).
+
+        The chosen arm is always among them.
         """
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
@@ -146,8 +147,9 @@ class Rounds:
 
 
 def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
-    """The batches that hold the last `latest` rounds; earlier ones are let go as soon as they are not
-    needed.
+    """Return the batches that hold the last `latest` rounds.
+
+    Earlier batches are released as soon as they are not needed.
     """
     kept: deque[Rounds] = deque()
     total = 0
@@ -160,8 +162,9 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
 
 
 def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
-    """Yield rounds of encoded rows as rounds of φ, chosen and offered; of labelled arms, a bounded number
-    at a time.
+    """Yield rounds of encoded rows as rounds of φ, chosen and offered.
+
+    Of labelled arms, a bounded number of rounds at a time.
     """
     step = len(rounds)
     if rounds.arm is not None:
@@ -182,6 +185,19 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
                 np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms
             )
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
+
+
+def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
+    """Return rounds of labelled arms that have whole contexts as features.
+
+    Rows of `offered` are the context with the position of the arm behind it, from which
+    `ArmFeatures.cross_rows` makes φ: with own coefficients a row of φ is as many times longer as there
+    are arms.
+    """
+    contexts = features.standardise(rounds.features)
+    repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
+    offered = np.column_stack([repeated, np.asarray(rounds.offered_arms)])
+    return replace(rounds, features=contexts, offered=offered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +269,7 @@ class Reader:
     def _decode_rows(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per round: features of the chosen action, or the context and the label of the
-        chosen arm.
-        """
+        """Decode one row per round: features of the chosen action, or a context and the chosen label."""
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
@@ -273,8 +287,9 @@ class Reader:
     def _decode_groups(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
-        context.
+        """Decode one row per offered action; the batch holds whole rounds.
+
+        Rows of labelled arms share a context.
         """
         schema, starts = self.schema, run_starts(batch.column(self.schema.round))
         counts, rows = np.diff(np.append(starts, len(batch))), RowProblems(len(batch))
@@ -349,8 +364,7 @@ class Reader:
         problems: RowProblems,
         **known: Any,
     ) -> Rounds:
-        """Return rounds with what is `known`, rewards, times, propensities and positions, where the log has
-        them.
+        """Return rounds with rewards, times, propensities and positions, where the log has them.
 
         A row of `batch` is a round.
         """
@@ -508,8 +522,9 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
 
 
 def starting_features(log: Log, features: AnyFeatures) -> Features:
-    """Return the feature map itself, if it fits the log; or a map that encodes the columns as the options
-    say; nothing is scaled or left out then.
+    """Return the feature map itself, if it fits the log, or one that encodes as options say.
+
+    Nothing is scaled or left out then.
     """
     schema = log.schema
     if isinstance(features, FeatureOptions):
@@ -540,8 +555,9 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
 
 
 def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]:
-    """Return the labels of a log, and whether their levels are pooled or it is still to be learned what they
-    share.
+    """Return the labels of a log, and whether their levels are pooled.
+
+    Otherwise it is still to be learned what arms share.
     """
     labels, model = log.arms.labels, options.arm_model
     if len(labels) > MOST_LEVELS and model in ("own", "shared"):
@@ -584,8 +600,9 @@ def rare_categories(log: Log, features: Features) -> list[str]:
 
 
 def _with_filler(column: Column, log: Log) -> Column:
-    """Return the column with a filler of missing values: from all rows for categories, else from the
-    first ones.
+    """Return the column with a filler of missing values.
+
+    Shares of categories come from all rows, means of numbers from the first ones.
     """
     if column.categories is not None:
         rows = log.survey().total_rows or 0
@@ -620,9 +637,7 @@ def _with_filler(column: Column, log: Log) -> Column:
 
 
 def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:
-    """Count, among the first rounds of a batch, those with several offered actions, and those with equal
-    ones.
-    """
+    """Count the first rounds of a batch with several offered actions, and with equal ones."""
     if rounds.offered is None or rounds.offered_counts is None:
         return
     counts = rounds.offered_counts[:ROUNDS_LOOKED_AT]

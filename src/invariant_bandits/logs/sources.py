@@ -1,4 +1,4 @@
-"""Sources of rows, and what the formats of files share.
+"""Sources of rows.
 
 A source is cut into tasks (row groups of a Parquet file, a CSV file, one table) whose order is the
 order of the log. A source of files can be sent to another machine: it holds paths only.
@@ -6,19 +6,10 @@ order of the log. A source of files can be sent to another machine: it holds pat
 
 from __future__ import annotations
 
-import codecs
-import glob
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import date
-from itertools import accumulate
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.decode import TimeFormat, is_number
@@ -27,12 +18,15 @@ from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
 BATCH_ROWS = 65_536
-LEAST_SAMPLE, SAMPLE_ROWS = 1000, 10_000
+"""Rows that are decoded at once: ten columns of them take 5 MB, which fits into a processor's cache."""
+LEAST_SAMPLE = 1000
+"""First rows from which fillers of missing values are computed, however wide the log is."""
+SAMPLE_ROWS = 10_000
+"""First rows that show what the columns mean: a share of 1 % has a standard error of 0.1 %."""
 SAMPLE_VALUES = 2_000_000
 """Of wide logs, so many values are looked at before what their columns mean is decided."""
 MOST_COLUMNS = 10_000
-
-
+"""A table with more columns was transposed, or cut at the wrong delimiter."""
 Batches: TypeAlias = Iterator[tuple[int, Any]]
 """Pairs (row within the file, record batch)."""
 
@@ -107,8 +101,9 @@ class Source:
         raise NotImplementedError
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
-        """Return the rows of a task's file that could not be parsed, by reason; known once its batches are
-        read.
+        """Return the rows of a task's file that could not be parsed, by reason.
+
+        They are known once the batches of the task are read.
         """
         return {}
 
@@ -134,8 +129,9 @@ class FileSource(Source):
 
 
 def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
-    """Return the Arrow schema of the first file; FileError if it is not usable, or a later file lacks a
-    column.
+    """Return the Arrow schema of the first file.
+
+    FileError if it is not usable, or a later file lacks a column.
     """
     first = schema_of(paths[0])
     require_usable_names(paths[0], first.names)
@@ -221,17 +217,6 @@ def first_rows(source: Source) -> Any:
     return pa.Table.from_batches(copies)
 
 
-@contextmanager
-def naming_file(path: str) -> Iterator[None]:
-    """Errors of pyarrow and of the disk about a file become FileError with its path."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise FileError(
-            f"{path} is not readable: {' '.join(str(error).split())}"
-        ) from error
-
-
 def require_usable_names(path: str, names: Sequence[str]) -> None:
     """FileError if a file has too many columns, two of the same name, or a name that is none."""
     if len(names) > MOST_COLUMNS:
@@ -287,403 +272,3 @@ def join_batches(batches: Sequence[Any]) -> Any:
             parts = [part.cast(kind) for part in parts]
         columns.append(pa.concat_arrays(parts))
     return pa.RecordBatch.from_arrays(columns, names=first.names)
-
-
-ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
-MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bz2",
-    b"\x04\x22\x4d\x18": "lz4",
-}
-
-
-def is_remote(path: str) -> bool:
-    """Whether a path is an address, not a file of this machine."""
-    return ADDRESS.match(path) is not None
-
-
-def open_file(path: str) -> Any:
-    """A file opened for reading at any place, a pyarrow.NativeFile; close it."""
-    if not is_remote(path):
-        return pa.OSFile(path)
-    system, inner = _file_system(path)
-    return pa.PythonFile(system.open(inner, "rb"), mode="r")
-
-
-def open_stream(path: str) -> Any:
-    """The content of a file from its beginning, decompressed if its first bytes say that it is
-    compressed; close it.
-    """
-    file = open_file(path)
-    head = file.read(4)
-    file.seek(0)
-    codec = next(
-        (name for magic, name in MAGIC.items() if head.startswith(magic)), None
-    )
-    return file if codec is None else pa.CompressedInputStream(file, codec)
-
-
-def find_files(place: str) -> tuple[str, list[str]]:
-    """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left
-    aside.
-    """
-    if is_remote(place):
-        return _find_remote(place)
-    path = Path(place)
-    if path.is_dir():
-        below = (
-            file
-            for file in path.rglob("*")
-            if not _is_hidden(file.relative_to(path).parts)
-        )
-        return place, sorted(str(file) for file in below if file.is_file())
-    if path.is_file():
-        return str(path.parent), [place]
-    return _root(place), sorted(
-        name for name in glob.glob(place, recursive=True) if Path(name).is_file()
-    )
-
-
-def _find_remote(address: str) -> tuple[str, list[str]]:
-    system, inner = _file_system(address)
-    scheme = address.partition("://")[0]
-    with naming_file(address):
-        if system.isfile(inner):
-            return address.rpartition("/")[0], [address]
-        if glob.has_magic(inner):
-            root, names = _root(address), system.glob(inner)
-        else:
-            root, names = address, system.find(inner) if system.exists(inner) else []
-    full = (
-        str(system.unstrip_protocol(name)) if "://" not in name else name
-        for name in names
-    )
-    named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
-    inside = len(root.rstrip("/")) + 1
-    return root, [
-        name for name in named if not _is_hidden(tuple(name[inside:].split("/")))
-    ]
-
-
-def _file_system(address: str) -> tuple[Any, str]:
-    """The fsspec file system behind an address, and the path within it."""
-    scheme = address.partition("://")[0]
-    try:
-        import fsspec
-    except ModuleNotFoundError:
-        how = "pip install 'invariant-bandits[remote]'"
-        raise FileError(
-            f"{address}: {scheme}:// needs the package fsspec: {how}"
-        ) from None
-    try:
-        system: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise FileError(f"{address}: {scheme}:// cannot be opened: {error}") from None
-    return system
-
-
-def _root(pattern: str) -> str:
-    """The folder before the first wildcard of a pattern."""
-    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-
-
-def _is_hidden(parts: tuple[str, ...]) -> bool:
-    """Spark and others leave files such as _SUCCESS and .crc beside the data."""
-    return any(part.startswith(("_", ".")) for part in parts)
-
-
-MISSING = "__HIVE_DEFAULT_PARTITION__"
-
-
-def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Return path → key → Arrow scalar of the keys in the folders between root and file, from pairs (root,
-    path).
-
-    Values are whole numbers, dates or text. All files have the same keys, or none; they are in the order of
-    the keys, numbers as numbers, then of their names.
-    """
-    words = {path: _words(path.removeprefix(root)) for root, path in rooted}
-    names = tuple(next(iter(words.values()), {}))
-    for path, keys in words.items():
-        if tuple(keys) != names:
-            own, first = (
-                "/".join(map("{}=…".format, some)) or "none" for some in (keys, names)
-            )
-            raise FileError(
-                f"{path}: all folders must have the same keys, got {own} after {first}"
-            )
-    columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
-    keys_of = {
-        path: {name: columns[name][place] for name in names}
-        for place, path in enumerate(words)
-    }
-
-    def rank(path: str) -> tuple[list[Any], str]:
-        return [(not key.is_valid, key.as_py()) for key in keys_of[path].values()], path
-
-    return {
-        path: keys_of[path]
-        for path in (sorted(keys_of, key=rank) if names else keys_of)
-    }
-
-
-def _words(path: str) -> dict[str, str | None]:
-    """Key → value of the folders of a path."""
-    pairs = [
-        part.partition("=")
-        for part in path.replace("\\", "/").split("/")[:-1]
-        if "=" in part[1:]
-    ]
-    return {
-        unquote(key): None if value == MISSING else unquote(value)
-        for key, _, value in pairs
-    }
-
-
-def _typed(texts: Sequence[str | None]) -> Any:
-    """Return an Arrow array of the first of whole numbers, dates and text that all values are."""
-    for parse in (_whole, date.fromisoformat):
-        with suppress(ValueError):
-            return pa.array([None if text is None else parse(text) for text in texts])
-    return pa.array(texts, pa.string())
-
-
-def _whole(text: str) -> int:
-    """A whole number as it is usually written; 007 is a name."""
-    number = int(text)
-    if str(number) != text and not (
-        text.isdigit() and len(text) == 2
-    ):  # months and hours have two digits
-        raise ValueError(text)
-    return number
-
-
-class PartitionedSource(SourceAround):
-    """A source of files with the keys of their folders as columns; a column of the files themselves goes
-    before.
-
-    Parameters
-    ----------
-    inner : Source
-        The files.
-    keys : mapping of str to mapping of str to Arrow scalar
-        Path → key → value.
-    """
-
-    def __init__(self, inner: Source, keys: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(inner)
-        self.keys, self.arrow_schema = keys, inner.arrow_schema
-        for name, value in next(iter(keys.values())).items():
-            if name not in inner.arrow_schema.names:
-                self.arrow_schema = self.arrow_schema.append(pa.field(name, value.type))
-
-    def batches(self, task: Task, columns: Sequence[str]) -> Batches:
-        """Yield batches of the files with the keys that are wanted."""
-        own, keys = self.inner.arrow_schema.names, self.keys[task.file]
-        read = [name for name in columns if name in own] or list(own[:1])
-        for row, batch in self.inner.batches(task, read):
-            for name in columns:
-                if name not in own:
-                    batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
-            yield row, batch.select(list(columns))
-
-
-BLOCK_BYTES = 8 << 20
-SAMPLE_BYTES = 1 << 20
-LONGEST_LINE = 128 << 20
-LONGEST_VALUE = 32 << 20
-"""A value in quotes that does not end before is not a value: a quote is not closed."""
-UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", **UTF_16}
-NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-
-
-def text_blocks(
-    path: str, *, quoted: bool = False, size: int | None = None
-) -> Iterator[bytes]:
-    """Yield blocks of whole lines of a file, UTF-8 without a byte order mark.
-
-    UTF-8 and (by its mark) UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is
-    Latin-1 with more characters.
-
-    Parameters
-    ----------
-    path : str
-        A file or an address, compressed or not.
-    quoted : bool
-        Whether line ends inside double quotes belong to a value.
-    size : int, optional
-        About how many bytes a block has.
-    """
-    with naming_file(path), open_stream(path) as stream:
-        held = b""
-        for part in _utf8(path, stream, size or BLOCK_BYTES):
-            held += part
-            cut = _end_of_lines(held, quoted)
-            if cut:
-                yield held[:cut]
-                held = held[cut:]
-            elif len(held) > LONGEST_LINE:
-                raise FileError(
-                    f"{path} has a line of more than {LONGEST_LINE >> 20} MB: no log of rows"
-                )
-        if held:
-            yield held
-
-
-def first_lines(path: str, *, quoted: bool = False) -> bytes:
-    """Whole lines of the beginning of a file, about a megabyte; empty for an empty file."""
-    return next(text_blocks(path, quoted=quoted, size=SAMPLE_BYTES), b"")
-
-
-def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
-    """Yield pieces of the content as UTF-8."""
-    piece = stream.read(size)
-    mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
-    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
-    decoder = codecs.getincrementaldecoder(encoding)(errors=ERRORS)
-    piece, is_first = piece[len(mark) :], True
-    while piece:
-        is_plain = encoding == "utf-8" and not decoder.getstate()[0] and _is_utf8(piece)
-        text = piece if is_plain else decoder.decode(piece).encode()
-        junk = NO_TEXT.search(text, 0, SAMPLE_BYTES) if is_first else None
-        if junk:
-            raise FileError(
-                f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}"
-            )
-        yield text
-        piece, is_first = stream.read(size), False
-    yield decoder.decode(b"", final=True).encode()
-
-
-def _is_utf8(piece: bytes) -> bool:
-    try:
-        return piece.isascii() or bool(piece.decode())
-    except UnicodeDecodeError:
-        return False
-
-
-def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """What stands for bytes that cannot be decoded: where they should be UTF-8, they are taken for cp1252."""
-    assert isinstance(error, UnicodeDecodeError)
-    bad = error.object[error.start : error.end]
-    if error.encoding != "utf-8":
-        return "\ufffd", error.end
-    return "".join(bytes([byte]).decode("cp1252", "replace") for byte in bad), error.end
-
-
-ERRORS = "invariant-bandits-cp1252"
-codecs.register_error(ERRORS, _replacement)
-
-
-def _end_of_lines(text: bytes, quoted: bool) -> int:
-    """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside
-    quotes.
-    """
-    cut = text.rfind(b"\n") + 1
-    if not quoted or b'"' not in text:
-        return cut
-    end, open_quotes = cut, text.count(b'"', 0, cut) % 2
-    while end and open_quotes:
-        before = text.rfind(b"\n", 0, text.rfind(b'"', 0, end)) + 1
-        open_quotes = (open_quotes - text.count(b'"', before, end)) % 2
-        end = before
-    return end or (cut if len(text) > LONGEST_VALUE else 0)
-
-
-@dataclass
-class TextSource(FileSource):
-    """What sources of text files share: they are parsed block by block."""
-
-    unparsed: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
-    parses = True
-
-    def parsed_batches(
-        self,
-        task: Task,
-        parse: Callable[[bytes, Any], tuple[Any, Any, Sequence[int]]],
-        *,
-        quoted: bool,
-    ) -> Batches:
-        """Yield batches of a file.
-
-        Parameters
-        ----------
-        task : Task
-            The file.
-        parse : callable, (block, state) -> (table, next state, rows that could not be parsed)
-            The state before the first block is None.
-        quoted : bool
-            As in `text_blocks`.
-        """
-        row, state = 0, None
-        unparsed = self.unparsed[task.file] = []
-        for block in text_blocks(task.file, quoted=quoted):
-            if block.isspace():
-                continue
-            with naming_file(task.file):
-                table, state, bad = parse(block, state)
-            unparsed += [row + line for line in bad]
-            for first, batch in cut_at(table, bad):
-                yield row + first, batch
-            row += len(table) + len(bad)
-
-    def unparsed_rows(self, task: Task) -> list[int]:
-        """Return the rows of a file that could not be parsed."""
-        return self.unparsed.get(task.file, [])
-
-
-MOST_NESTED = 1000
-"""Parsers call themselves for each level; a hundred thousand levels end the process."""
-
-
-def too_deep(text: bytes) -> bool:
-    """Whether lists and objects stand more than MOST_NESTED deep within one another in one of the lines.
-
-    >>> too_deep(b"[[1]]"), too_deep(b"[" * 2000)
-    (False, True)
-    """
-    start = 0
-    while start + MOST_NESTED < len(
-        text
-    ):  # leap over lines that are too short to matter
-        end = text.rfind(b"\n", start, start + MOST_NESTED)
-        if end < 0:
-            end = text.find(b"\n", start + MOST_NESTED)
-            end = len(text) if end < 0 else end
-            if _depth(text[start:end]) > MOST_NESTED:
-                return True
-        start = end + 1
-    return False
-
-
-def _depth(line: bytes) -> int:
-    """How deep a line goes, at most; exactly if it may be much."""
-    most = line.count(b"[") + line.count(b"{")
-    if most <= MOST_NESTED:
-        return most
-    signs = re.findall(rb"[\[{\]}]", STRINGS.sub(b"", line))
-    return max(accumulate((1 if sign in b"[{" else -1 for sign in signs), initial=0))
-
-
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?')
-
-
-def value_of(line: bytes) -> Any:
-    """Return the JSON value of a line, or raise ValueError; a lone surrogate becomes a question mark.
-
-    >>> value_of(rb'{"name": "\\ud83d"}')
-    {'name': '?'}
-    """
-    if too_deep(line):
-        raise ValueError(f"lists and objects stand more than {MOST_NESTED} deep")
-    try:
-        value = json.loads(line)
-    except RecursionError:
-        raise ValueError("lists and objects stand too deep") from None
-    if b"\\ud" in line or b"\\uD" in line:
-        value = json.loads(
-            json.dumps(value, ensure_ascii=False).encode(errors="replace")
-        )
-    return value

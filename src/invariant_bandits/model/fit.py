@@ -27,30 +27,26 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
-from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.external_sort import RoundSpool
-from invariant_bandits.logs.features import (
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import (
     ArmFeatures,
-    Dropped,
-    FeatureMap,
-    FeatureOptions,
     SharedSlopesWarning,
-    has_binary_rewards,
     in_sentence,
-    prune,
 )
-from invariant_bandits.logs.log import MOST_LEVELS, Log, open_log
+from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
-from invariant_bandits.logs.read import (
-    SMALLEST_WEIGHT,
-    ArmSample,
-    LogMoments,
-    Progress,
-    read_arm_sample,
-    read_moments,
-)
+from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
+from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
+from invariant_bandits.logs.spill import RoundSpool
+from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -76,7 +72,13 @@ FIXED_ARMS = (
 """Note of a model of AutoISD whose tests are limited; the numbers are those of docs/studies/constants.md."""
 
 
-def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> LogOdds:
+def read_log_odds(
+    log: Log,
+    features: ArmFeatures,
+    theta: Array,
+    spool: RoundSpool | None = None,
+    **how: Any,
+) -> LogOdds:
     """What the windows of a log of clicks say of log-odds.
 
     Parameters
@@ -87,10 +89,13 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array, **how: Any) -> 
         As learned from it, or before.
     theta : array, shape (p,)
         What to expand about, such as that of `logistic_start`.
+    spool : RoundSpool, optional
+        Rounds that were kept when the log was read with the same windows.
     how :
-        How `read_moments` is to cut and read it: windows, every, edges, engine, address.
+        How to cut and read it: windows, every, edges, engine, address.
     """
-    read = read_moments(log, features=features, logit_at=theta, keep_going=True, **how)
+    scan = open_scan(log, keep_going=True, **how)
+    read = scan.moments(features, LogitWeights.at(features, theta), spool)
     return LogOdds(theta, read.moments)
 
 
@@ -253,15 +258,15 @@ def fit_logs(
             "engine": engine,
             "address": address,
         }
-        log.spool = RoundSpool() if log.schema.labelled else None
-        read = read_moments(
+        scan = open_scan(
             log,
-            features=raw,
             strict=strict,
             keep_going=keep_going,
             progress=progress,
+            keep_rounds=True,
             **how,
         )
+        read = scan.moments(raw)
         if not keep_going:
             require_different_rewards(read.moments, read.schema.reward)
         unequal = missing_rewards_note(log)
@@ -290,7 +295,7 @@ def model_of_log(
     how: dict[str, Any],
     notes: tuple[str, ...],
 ) -> Model:
-    """Make the model of a log whose moments were read; `how` is how `read_moments` cut and read it."""
+    """Make the model of a log whose moments were read; `how` is how `open_scan` cut and read it."""
     moments, join, joined = join_short_ends(read.moments)
     fields: dict[str, Any] = {
         "schema": read.schema,
@@ -303,10 +308,9 @@ def model_of_log(
             start_at = logistic_start(
                 read.sample or read_arm_sample(log, learned), learned
             )
-            odds = read_log_odds(log, learned, start_at.theta, **how)
+            odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
             unbiased = join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
-        log.spool = None
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])

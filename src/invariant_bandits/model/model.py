@@ -20,15 +20,11 @@ from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.paths import missing_columns
-from invariant_bandits.logs import features as serving
+from invariant_bandits.logs import serving_input as serving
+from invariant_bandits.logs.arm_features import ArmFeatures, in_sentence, silent_context
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import (
-    ArmFeatures,
-    Dropped,
-    FeatureMap,
-    in_sentence,
-    silent_context,
-)
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema

@@ -20,11 +20,14 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdd
 from invariant_bandits.decomposition.effects import POINTS, REWARD, final_arm_effects
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.features import ArmFeatures, has_binary_rewards
-from invariant_bandits.logs.log import Log, continued_edges, open_log
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import Progress, read_arm_sample, read_moments
+from invariant_bandits.logs.read import read_arm_sample, read_moments
+from invariant_bandits.logs.scan import Progress
 from invariant_bandits.logs.schema import SchemaLike
+from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model.fit import (
     PolicyStart,
     caution_of,

@@ -110,6 +110,10 @@ def _solve(Z: Any, factor: Any, parts: Any) -> Any:
         d3 = 1.0 / R3[i + 3]
         for k in range(K):
             z = Z[k]
+            # Most are 0 where actions are labelled arms with coefficients of their own, and
+            # stay so, because R couples no two arms: then v = 0 changes nothing below.
+            if z[i] == 0.0 and z[i + 1] == 0.0 and z[i + 2] == 0.0 and z[i + 3] == 0.0:
+                continue
             v0 = z[i] * d0
             v1 = (z[i + 1] - v0 * R0[i + 1]) * d1
             v2 = (z[i + 2] - v0 * R0[i + 2] - v1 * R1[i + 2]) * d2

@@ -20,7 +20,8 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
-from invariant_bandits.logs.features import has_binary_rewards, in_sentence
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import in_sentence
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments

@@ -12,7 +12,9 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits_reproduction.studies.goals import (
     Goal,
     GoalVerdict,

@@ -1,5 +1,6 @@
-"""Files of typed columns: Parquet, one task per row group or several small ones, and Arrow files and
-streams (Feather is one of them), one task per file.
+"""Files of typed columns: Parquet, and Arrow files and streams, of which Feather is one.
+
+Parquet has one task per row group or several small ones, Arrow one task per file.
 """
 
 from __future__ import annotations
@@ -10,15 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
+from invariant_bandits.logs.files import is_remote, naming_file, open_file
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
     Batches,
     FileSource,
     Task,
-    is_remote,
-    naming_file,
-    open_file,
     shared_schema,
 )
 from invariant_bandits.optional import LazyModule
@@ -34,8 +33,9 @@ ROWS_PER_TASK = BATCH_ROWS
 @register_log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource(FileSource):
-    """Parquet files, all with the columns of the first; neighbouring row groups are one task until they
-    have ROWS_PER_TASK rows.
+    """Parquet files, all with the columns of the first.
+
+    Neighbouring row groups are one task until they have ROWS_PER_TASK rows.
     """
 
     def __post_init__(self) -> None:

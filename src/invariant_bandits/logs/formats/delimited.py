@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.logs.decode import is_time
+from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.formats.registry import (
     register_log_format,
     without_compression,
@@ -21,12 +22,10 @@ from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,
     Task,
-    TextSource,
-    first_lines,
-    naming_file,
     require_usable_names,
     shared_schema,
 )
+from invariant_bandits.logs.text_files import TextSource, first_lines
 from invariant_bandits.optional import LazyModule, compute
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
@@ -118,8 +117,9 @@ class Dialect:
 
 
 def _has_decimal_commas(values: list[str]) -> bool:
-    """Whether commas stand before decimals; three digits behind a separator decide only if nothing else
-    does.
+    """Return whether commas stand before decimals.
+
+    Three digits behind a separator decide only if nothing else does.
     """
     commas = [value for value in values if DECIMAL_COMMA.match(value)]
     points = [value for value in values if DECIMAL_POINT.match(value)]
@@ -157,8 +157,9 @@ FALSE = ("false", "False", "FALSE", "no", "No", "NO")
 @register_log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
 class CsvSource(TextSource):
-    """Text tables with a header; every column is read as text, so that a value that is not a number costs one
-    row only.
+    """Text tables with a header.
+
+    Every column is read as text, so that a value that is not a number costs one row only.
 
     Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
 
@@ -244,8 +245,10 @@ class CsvSource(TextSource):
 def _parsed(
     text: bytes, dialect: Dialect, columns: Any, names: Any = None
 ) -> tuple[Any, list[int]]:
-    """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
-    on after it. And the rows with another number of values, which it lacks.
+    """Return a table of whole lines, and the rows with another number of values, which it lacks.
+
+    Columns are text, or have the types that they seem to have if no columns are named. No thread runs
+    on after it.
     """
     bad: list[int] = []
 
@@ -271,8 +274,9 @@ def _parsed(
 
 
 def _mostly_numbers(column: Any) -> bool:
-    """Whether at least nine in ten of the first values are numbers: the others are then mistakes, not
-    categories.
+    """Return whether at least nine in ten of the first values are numbers.
+
+    The others are then mistakes, not categories.
     """
     words = column.drop_null().slice(0, SAMPLE_ROWS).to_pylist()
     numbers = 0

@@ -25,14 +25,9 @@ from invariant_bandits.logs.events import (
     LoggedEvent,
 )
 from invariant_bandits.logs.formats.registry import register_log_format
+from invariant_bandits.logs.json_values import MOST_NESTED, too_deep, value_of
 from invariant_bandits.logs.quality import NOTED
-from invariant_bandits.logs.sources import (
-    MOST_NESTED,
-    first_lines,
-    text_blocks,
-    too_deep,
-    value_of,
-)
+from invariant_bandits.logs.text_files import first_lines, text_blocks
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
@@ -184,8 +179,9 @@ def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
-    """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing
-    is none.
+    """Return the features of an object.
+
+    Numbers stay numbers and words stay words, true is 1. What is 0, false or missing gives no feature.
     """
     features: list[Feature] = []
     for key, value in content.items():
@@ -215,8 +211,9 @@ def _float(value: Any) -> float:
 
 
 def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
-    """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one
-    per word.
+    """Return the features of a list.
+
+    Of objects, those of the objects. Of numbers, key[0], key[1], … Of words, one per word.
     """
     features: list[Feature] = []
     for place, value in enumerate(values):

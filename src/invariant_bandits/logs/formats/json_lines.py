@@ -8,10 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from invariant_bandits.logs import sources
 from invariant_bandits.logs.formats.registry import register_log_format
+from invariant_bandits.logs.json_values import too_deep, value_of
 from invariant_bandits.logs.schema import format_names
-from invariant_bandits.logs.sources import Batches, Task, TextSource
+from invariant_bandits.logs.sources import (
+    Batches,
+    Task,
+    flattened,
+    require_usable_names,
+)
+from invariant_bandits.logs.text_files import TextSource, first_lines
 from invariant_bandits.optional import LazyModule
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, flatten
@@ -42,7 +48,7 @@ class JsonLinesSource(TextSource):
         for path in self.paths[1:]:
             self._nested = _both(path, self._nested, _seen_schema(path))
         self.arrow_schema = _flat(self._nested)
-        sources.require_usable_names(self.paths[0], self.arrow_schema.names)
+        require_usable_names(self.paths[0], self.arrow_schema.names)
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one file, or of a part of it."""
@@ -62,7 +68,7 @@ class JsonLinesSource(TextSource):
 
 def _seen_schema(path: str) -> Any:
     """Names and types in the first lines of a file, objects as structs."""
-    sample = sources.first_lines(path)
+    sample = first_lines(path)
     start = sample.lstrip()[:1]
     if start == b"[":
         raise FileError(
@@ -79,7 +85,7 @@ def _seen_schema(path: str) -> Any:
         return schema
     except pa.ArrowInvalid:
         objects = [flatten(row) for row in _objects(sample) if row is not None]
-    if not objects and sources.too_deep(sample):
+    if not objects and too_deep(sample):
         raise FileError(too_nested)
     if not objects:
         raise FileError(
@@ -105,8 +111,9 @@ def depth_of(kind: Any) -> int:
 
 
 def _both(path: str, known: Any, more: Any) -> Any:
-    """What is known of the files before, and what one more file has; FileError if they have nothing in
-    common.
+    """Return the schema of the files before, with what one more file has.
+
+    FileError if they have nothing in common.
     """
     if not set(known.names) & set(more.names):
         names = format_names(list(known.names))
@@ -137,7 +144,7 @@ def _usual_type(values: Sequence[Any]) -> Any:
 
 def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
-    flat = sources.flattened(schema.empty_table()).schema
+    flat = flattened(schema.empty_table()).schema
     return pa.schema(
         [c.with_type(pa.string()) if pa.types.is_null(c.type) else c for c in flat]
     )
@@ -181,7 +188,7 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     )
     for schema in (wanted, wider):
         with suppress(pa.ArrowInvalid):
-            return sources.flattened(read_json(block, schema)), schema, []
+            return flattened(read_json(block, schema)), schema, []
     objects = _objects(block)
     bad = [line for line, entry in enumerate(objects) if entry is None]
     rows = [flatten(entry) for entry in objects if entry is not None]
@@ -194,10 +201,11 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
 
 
 def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
-    """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore"
-    or "infer".
+    """Return a table of whole lines.
+
+    `others` says what becomes of fields that are not in the schema: "ignore" or "infer".
     """
-    if sources.too_deep(text):
+    if too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     parsing = arrow_json.ParseOptions(
@@ -212,7 +220,7 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
     for line in filter(bytes.strip, text.splitlines()):
         objects.append(None)
         with suppress(ValueError):
-            value = sources.value_of(line)
+            value = value_of(line)
             objects[-1] = value if isinstance(value, dict) else None
     return objects
 

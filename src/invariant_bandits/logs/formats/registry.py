@@ -1,5 +1,6 @@
-"""Log formats by name: registered where they are defined, found by the suffix of a file or by what is in
-memory.
+"""Log formats by name, found by the suffix of a file or by what is in memory.
+
+Formats are registered where they are defined.
 
     @register_log_format("pairs", suffixes=(".pairs",))
     class PairsSource: ...
@@ -16,12 +17,9 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.sources import (
-    PartitionedSource,
-    Source,
-    find_files,
-    partition_keys,
-)
+from invariant_bandits.logs.files import find_files
+from invariant_bandits.logs.partitions import PartitionedSource, partition_keys
+from invariant_bandits.logs.sources import Source
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
@@ -73,8 +71,9 @@ class LogFormat:
         object.__setattr__(self, "label", self.label or self.name)
 
     def has_suffix_of(self, path: str) -> str:
-        """The longest of the suffixes that the path ends in, the one of a compression aside; empty if
-        none.
+        """Return the longest of the suffixes that the path ends in; empty if none.
+
+        The suffix of a compression is left aside.
         """
         name = without_compression(path) if self.packed else path
         return max(
@@ -92,6 +91,7 @@ class LogFormat:
 
 
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
+"""All log formats; those that come with the package stand in the modules beside this one."""
 
 
 def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
@@ -112,7 +112,7 @@ def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
         registered last is used.
     packed : bool
         Whether the files may be compressed, for example as ".csv.gz" or ".csv.zst". The function
-        `sources.open_stream` reads compressed files.
+        `files.open_stream` reads compressed files.
     recognises : callable, path -> bool
         Function that says whether a file has the format, if another format has the same suffixes.
 

@@ -1,5 +1,7 @@
-"""Rows in memory (Arrow tables, frames, lists of mappings) and streams of rows (Arrow readers, Polars
-LazyFrames, DuckDB relations, pyarrow datasets, and any other object with `__arrow_c_stream__`).
+"""Rows in memory and streams of rows.
+
+In memory: Arrow tables, frames, lists of mappings. Streams: Arrow readers, Polars LazyFrames, DuckDB
+relations, pyarrow datasets, and any other object with `__arrow_c_stream__`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
-from invariant_bandits.logs.external_sort import StreamSource
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import (
@@ -23,6 +24,7 @@ from invariant_bandits.logs.sources import (
     flattened,
     require_usable_names,
 )
+from invariant_bandits.logs.spill import StreamSource
 from invariant_bandits.optional import pyarrow as pa
 
 
@@ -153,6 +155,7 @@ def open_table(source: Any) -> TableSource:
 
 
 CELLS_AT_ONCE = 4_000_000
+"""Numbers (32 MB) in the features of a batch of rounds."""
 NEEDED = ("n_rounds", "n_actions", "context", "action", "reward")
 
 

@@ -16,7 +16,7 @@ from itertools import chain, groupby
 
 from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import register_log_format
-from invariant_bandits.logs.sources import text_blocks
+from invariant_bandits.logs.text_files import text_blocks
 
 DAMAGED, UNLABELLED = "damaged event", "event without a label"
 SEVERAL = "event with more than one labelled action"

@@ -1,0 +1,141 @@
+"""ArmMoments: sums of contexts and rewards per window and arm; ArmSample: some rounds themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.logs.arm_coding import has_binary_rewards
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.moments.power_sums import PowerSums
+from invariant_bandits.moments.windowed import WindowedMoments
+
+
+@dataclass(frozen=True, eq=False)
+class ArmMoments:
+    """Sums over the rounds of m windows in which each of A arms was chosen; shards of the same windows add.
+
+    Parameters
+    ----------
+    cells : WindowedMoments of m·A windows
+        Of whole contexts [1, x] and rewards; window i·A + a holds arm a in window i of the log.
+    features : ArmFeatures
+        What the contexts are, and what becomes of them.
+    edges : array, shape (m + 1,), or None
+        Times that bound the windows.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.logs.columns import Column
+    >>> from invariant_bandits.logs.feature_maps import FeatureMap
+    >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("a", "b"))
+    >>> cells = WindowedMoments.empty(2, 2).update([[1.0, 9.0], [1.0, 7.0]], [1.0, 0.0], window=[0, 1])
+    >>> moments = ArmMoments(cells, features)
+    >>> moments.rounds, moments.cross[0, 0]
+    (array([[1., 1.]]), array([1., 9.]))
+    >>> moments.of_features().dim
+    4
+    """
+
+    cells: WindowedMoments
+    features: ArmFeatures
+    edges: Any = None
+
+    @property
+    def arms(self) -> int:
+        """Number of arms A."""
+        return len(self.features.labels)
+
+    @property
+    def windows(self) -> int:
+        """Number of windows m."""
+        return self.cells.windows // self.arms
+
+    @property
+    def rounds(self) -> Array:
+        """Rounds (m, A) in which each arm was chosen."""
+        return self.cells.counts.reshape(self.windows, self.arms)
+
+    @property
+    def gram(self) -> Array:
+        """Σ z zᵀ (m, A, d, d)."""
+        return self._own_products()[..., :-1, :-1]
+
+    @property
+    def cross(self) -> Array:
+        """Σ z r (m, A, d)."""
+        return self._own_products()[..., :-1, -1]
+
+    def _own_products(self) -> Array:
+        """Return Σ [z, r] [z, r]ᵀ (m, A, d + 1, d + 1)."""
+        whole = self.cells.chosen.products()
+        whole = whole.reshape(self.windows, self.arms, *whole.shape[1:])
+        own = np.column_stack(
+            [self.features.own_entries, np.full(self.arms, self.cells.dim)]
+        )
+        return whole[
+            :, np.arange(self.arms)[:, None, None], own[:, :, None], own[:, None, :]
+        ]
+
+    @property
+    def rewards_are_binary(self) -> bool:
+        """Whether every reward is 0 or 1."""
+        return has_binary_rewards(self.cells)
+
+    def of_features(self) -> WindowedMoments:
+        """Return moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact."""
+        total = PowerSums.empty(self.windows, self.features.dim + 1)
+        for arm in range(self.arms):
+            total = total.merged(self._of_arm(arm))
+        return WindowedMoments(total, None, self.edges)
+
+    def _of_arm(self, arm: int) -> PowerSums:
+        """Return sums of [φ, r] over the rounds of one arm.
+
+        A feature is an entry of the context times a number.
+        """
+        sums = self.cells.chosen
+        entry = np.append(self.features.entries[arm], self.cells.dim)
+        factor = np.append(self.features.factors[arm], 1.0)
+        rows = slice(arm, None, self.arms)
+        return PowerSums(
+            count=sums.count[rows],
+            mean=sums.mean[rows][:, entry] * factor,
+            scatter=sums.scatter[rows][:, entry[:, None], entry]
+            * np.outer(factor, factor),
+            cubes=sums.cubes[rows][:, entry] * factor**3,
+            quartics=sums.quartics[rows][:, entry] * factor**4,
+            between=sums.between[rows][:, entry] * factor**2,
+        )
+
+    def __add__(self, other: object) -> ArmMoments:
+        """Return moments of two shards of the same windows."""
+        if not isinstance(other, ArmMoments):
+            return NotImplemented
+        return ArmMoments(self.cells + other.cells, self.features, self.edges)
+
+
+class ArmSample(NamedTuple):
+    """Rounds spread evenly over a log.
+
+    Parameters
+    ----------
+    contexts : array, shape (n, d)
+        z of the chosen arm, the leading 1 included.
+    arms : array of int, shape (n,)
+        Place of the chosen arm.
+    rewards : array, shape (n,)
+        Its reward.
+    share : float
+        Which share of the rows of the log was taken; 1 if all were.
+    windows : array of int, shape (n,)
+        Window of the round.
+    """
+
+    contexts: Array
+    arms: Array
+    rewards: Array
+    share: float
+    windows: Any = None

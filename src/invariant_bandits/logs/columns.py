@@ -1,0 +1,131 @@
+"""Column: one raw column of a log, and the numbers that its values become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+)
+from invariant_bandits.logs.decode import Categories
+
+
+@dataclass(frozen=True)
+class Column:
+    """One raw column: numbers, categories, or a vector of numbers per row.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    categories : tuple of str or None
+        Its categories, if it is categorical.
+    width : int or None
+        How many numbers each row has, if it holds vectors.
+    filler : tuple of float or None
+        What stands for a missing value: one number, `width` numbers, or the shares of the categories, () for
+        none of them; None if a missing value cannot be used.
+    marks_missing : bool
+        Whether one more feature says that the value was missing.
+
+    >>> Column("country", categories=("DE", "FR")).features
+    ('country=DE', 'country=FR')
+    >>> Column("age", filler=(40.0,), marks_missing=True).encode([31.0, None], rows=2)
+    array([[31.,  0.],
+           [40.,  1.]])
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    width: int | None = None
+    filler: tuple[float, ...] | None = None
+    marks_missing: bool = False
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it becomes."""
+        names = [self.name]
+        if self.categories is not None:
+            names = [f"{self.name}={category}" for category in self.categories]
+        elif self.width is not None:
+            names = [f"{self.name}[{index}]" for index in range(self.width)]
+        return (*names, f"{self.name} missing") if self.marks_missing else tuple(names)
+
+    def encode(self, values: Any, rows: int) -> Array:
+        """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
+        None, NaN.
+        """
+        block, missing = (
+            self._numbers(values, rows)
+            if self.categories is None
+            else self._indicators(values)
+        )
+        return np.column_stack([block, missing]) if self.marks_missing else block
+
+    def unknown(self, values: Sequence[Any]) -> set[str]:
+        """Return the values that are none of its categories, missing ones aside."""
+        words = {str(word) for word in values if word is not None and word == word}
+        return words.difference(self.categories or words)
+
+    def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
+        """Return numbers (rows, 1 or width), filled where possible, and a mask (rows,) of missing ones."""
+        try:
+            array = _as_numbers(np.asarray(values))
+        except (TypeError, ValueError, OverflowError, Warning) as error:
+            raise InputError(f"column {self.name!r} must be numbers: {error}") from None
+        wanted = (rows,) if self.width is None else (rows, self.width)
+        if array.shape != wanted:
+            raise InputError(
+                f"column {self.name!r} must have shape {wanted}, got {array.shape}"
+            )
+        array = array.reshape(rows, -1)
+        missing = np.isnan(array)
+        if self.filler is not None and missing.any():
+            array = np.where(missing, self.filler, array)
+        return array, np.asarray(missing.any(axis=1))
+
+    def _indicators(self, values: Any) -> tuple[Array, Array]:
+        """Return indicators (rows, categories) and a mask (rows,) of missing values.
+
+        Indicators are zeros where the category is unknown.
+        """
+        assert self.categories is not None
+        indices, missing = _category_indices(values, self.categories)
+        count = len(self.categories)
+        # The last row, which index −1 takes, is that of unknown categories.
+        one_hot = np.vstack([np.eye(count), np.zeros(count)])
+        block = one_hot.take(indices, axis=0)
+        if self.filler and missing.any():
+            block[missing] = self.filler
+        return block, missing
+
+
+def _as_numbers(raw: Array) -> Array:
+    """Return an array as float64; ValueError for dates and durations, which numpy would convert."""
+    kinds = (np.datetime64, np.timedelta64)
+    objects = raw.flat if raw.dtype.kind == "O" else ()
+    if raw.dtype.kind in "Mm" or any(isinstance(value, kinds) for value in objects):
+        raise ValueError("dates and durations are not numbers")
+    return np.asarray(raw, dtype=np.float64)
+
+
+def column_length(values: Any) -> tuple[int, ...]:
+    """(rows,) of a column, () of a scalar."""
+    return np.shape(values[0] if isinstance(values, Categories) else values)[:1]
+
+
+def _category_indices(values: Any, categories: Sequence[str]) -> Categories:
+    """Find values among the categories; those of a log were found when they were decoded."""
+    if isinstance(values, Categories):
+        return values
+    words: list[Any] = np.asarray(values).tolist()
+    known = {category: index for index, category in enumerate(categories)}
+    indices = np.array([known.get(str(word), -1) for word in words], dtype=np.int64)
+    missing = [word is None or word != word for word in words]
+    return Categories(indices, np.array(missing, dtype=bool))

@@ -1,0 +1,133 @@
+"""Pruning: joined windows and features left out, so that the moments of a log can be estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from invariant_bandits.checks import (
+    InputError,
+)
+from invariant_bandits.logs.collinearity import Dropped, collinear_features
+from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.moments.windowed import WindowedMoments
+
+HARDLY_ANY = 10
+"""Rounds below which a window is not worth one of its own."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Moments that can be estimated, and what had to be done for it.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments of the features of `feature_map`.
+    feature_map : FeatureMap
+        The map without the features that were left out.
+    dropped : tuple of Dropped
+        Which features were left out and why.
+    notes : tuple of str
+        What was done, in words.
+    """
+
+    moments: WindowedMoments
+    feature_map: FeatureMap
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...]
+
+
+def fewest_rounds(dim: int) -> int:
+    """Return how many rounds a window needs: three per coefficient, intercept included."""
+    return 3 * (dim + 1)
+
+
+def prune(
+    moments: WindowedMoments,
+    feature_map: FeatureMap,
+    options: FeatureOptions | None = None,
+) -> Pruned:
+    """Leave out what no window can estimate, after joining windows with hardly any rounds.
+
+    The map is learned from the joined windows.
+
+    A category that does not occur in a window is constant there: that window is silent about it, the others
+    are not.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments of the features that `feature_map` expands to or, without `options`, of its features.
+    feature_map : FeatureMap
+        What the features are.
+    options : FeatureOptions, optional
+        What to learn from the moments; None if the map has been learned before.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.logs.columns import Column
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(90, 3))
+    >>> features[:30, 1], features[:, 2] = 5.0, 1.0
+    >>> moments = WindowedMoments.from_arrays(features, features[:, 0], windows=3)
+    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"), Column("tax"))))
+    >>> pruned.feature_map.names, str(pruned.dropped[0])
+    (('price', 'discount'), 'tax is constant within every window')
+    """
+    joined, notes = _joined(moments)
+    dropped: list[Dropped] = []
+    if options is not None:
+        feature_map, dropped = feature_map.learned(joined, options)
+        joined = feature_map.standardise_moments(joined)
+    unusable = {
+        feature.name: feature
+        for feature in collinear_features(joined, feature_map.names)
+    }
+    if len(unusable) == joined.dim:
+        raise InputError("features: none varies within any window; use fewer windows")
+    if unusable:
+        stays = np.array(
+            [j for j, name in enumerate(feature_map.names) if name not in unusable]
+        )
+        joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
+        feature_map = feature_map.without(unusable)
+    return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
+
+
+def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
+    """Return moments without windows of hardly any rounds, and what was done in words.
+
+    At least two windows must remain.
+
+    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
+    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
+    until each has enough rounds; what is left joins the last.
+    """
+    enough, counts = fewest_rounds(moments.dim), moments.counts
+    long = counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
+    least = min(HARDLY_ANY, enough) if carried else enough
+    starts, rounds = [0], 0.0
+    for window, count in enumerate(counts):
+        if rounds >= least:
+            starts.append(window)
+            rounds = 0.0
+        rounds += count
+    if rounds < least and len(starts) > 1:
+        starts.pop()
+    many, left = moments.windows, len(starts)
+    if left < 2:
+        needed = (
+            f"at least 2 with {least} rounds each are needed for {moments.dim} features"
+        )
+        raise InputError(
+            f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}"
+        )
+    if left == many:
+        return moments, []
+    short = (
+        f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
+    )
+    note = f"{short} and were joined to a neighbour: {left} windows remain"
+    return moments.regrouped(np.array(starts)), [note]

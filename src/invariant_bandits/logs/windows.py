@@ -1,0 +1,210 @@
+"""Windows: periods into which a log is cut, of equally many rows or of a length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.logs.decode import (
+    MICROSECONDS,
+    as_utc,
+)
+from invariant_bandits.logs.log import Log
+from invariant_bandits.moments.batches import checked_edges
+
+DEFAULT_WINDOWS = 8
+"""Enough to tell a drift from noise, and each long enough for a few dozen coefficients in usual logs."""
+MOST_WINDOWS = 10_000
+"""A year of hours; more windows are a mistake in the unit of `every`."""
+UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How many windows, and the times that bound them.
+
+    `edges` is (count + 1,), or None if windows are equal shares of the rows.
+    """
+
+    count: int
+    edges: Array | None
+
+
+def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
+    """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
+
+    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
+    places in the log only if it has none, or too few of them differ.
+    """
+    if log.schema.time is None and (every is not None or edges is not None):
+        raise InputError(
+            "schema: time is missing; every and edges need it: name its column (--time COLUMN)"
+        )
+    if edges is not None:
+        bounds = _requested_edges(edges, log.times_are_dates)
+        return Windows(len(bounds) - 1, bounds)
+    if every is not None:
+        times: Any = log.survey(times=True).times
+        periods = calendar_edges(every, times.first, times.last)
+        return Windows(len(periods) - 1, periods)
+    count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)
+    survey = log.survey(rows=True, times=log.schema.time is not None)
+    rows = survey.total_rows or 0
+    if count > rows:
+        raise InputError(
+            f"windows must be at most the number of rows, {rows}, got {count}"
+        )
+    edges = None if survey.times is None else survey.times.equal_shares(count)
+    if edges is None and survey.times is not None and not survey.times.in_order:
+        few = f"too few times differ for {count} windows"
+        do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
+        raise InputError(
+            f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}"
+        )
+    return Windows(count, edges)
+
+
+def _requested_edges(edges: Any, dates: bool) -> Array:
+    if not dates:
+        return checked_edges(edges)
+    times = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
+    try:
+        return checked_edges(np.array(times, dtype=MICROSECONDS))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"edges must be dates as the times are (--time), got {edges!r}: {error}"
+        ) from None
+
+
+def calendar_edges(every: Any, first: Any, last: Any) -> Array:
+    """Edges of windows of length `every` that cover the times from `first` to `last`.
+
+    Parameters
+    ----------
+    every : str or number
+        "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at
+        midnight UTC, months on their first day.
+    first, last : datetime64 or number
+        The earliest and the latest time.
+
+    >>> import numpy as np
+    >>> first, last = np.datetime64("2024-01-20"), np.datetime64("2024-02-03")
+    >>> calendar_edges("1mo", first, last).astype("datetime64[D]")
+    array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
+    """
+    if first is None:
+        raise InputError(
+            "every needs times: no usable time was found; name their column (--time COLUMN)"
+        )
+    if not isinstance(first, np.datetime64):
+        step, begin = _positive_step(every), float(first)
+        windows = _few_enough(every, int((float(last) - begin) // step) + 1)
+        return np.asarray(begin + step * np.arange(windows + 1))
+    steps, unit = _calendar_step(every)
+    origin, end = (
+        int(time.astype(f"datetime64[{unit}]").astype(np.int64))
+        for time in (first, last)
+    )
+    windows = _few_enough(every, (end - origin) // steps + 1)
+    edges = origin + steps * np.arange(windows + 1)
+    return edges.astype(f"datetime64[{unit}]").astype(MICROSECONDS)
+
+
+def continued_edges(
+    edges: Array, first: Any, last: Any, windows: int | None, every: Any
+) -> Array:
+    """Edges of windows that go on after `edges` (m + 1,) until after `last`.
+
+    Without `windows` or `every` they are as long as those before: whole months if these were, else their
+    usual length. They begin where `edges` end or, if `first` lies in the last window, with that window.
+
+    >>> import numpy as np
+    >>> january = np.array(["2024-01-01", "2024-01-08", "2024-01-15"], dtype="datetime64[D]")
+    >>> continued_edges(january, np.datetime64("2024-01-15"), np.datetime64("2024-01-25"), None, None)
+    array(['2024-01-15', '2024-01-22', '2024-01-29'], dtype='datetime64[D]')
+    """
+    begin = edges[-1:] if first >= edges[-1] else edges[-2:]
+    if last <= edges[-1] and len(begin) == 2:
+        return np.asarray(begin)
+    if windows is not None:
+        return np.concatenate(
+            [begin, _cut(edges[-1], last, whole_number("windows", windows, 1))]
+        )
+    later = [_step_after(edges, every, 1)]
+    while later[-1] <= last:
+        later.append(_step_after(edges, every, len(later) + 1))
+        _few_enough(every or "as before", len(later))
+    return np.concatenate([begin, np.array(later, dtype=edges.dtype)])
+
+
+def _cut(start: Any, last: Any, windows: int) -> Array:
+    """The later edges (windows,) of equal periods from `start` to just after `last`."""
+    if isinstance(start, np.datetime64):
+        first = start.astype(MICROSECONDS)
+        span = (last.astype(MICROSECONDS) - first).astype(np.int64) + 1
+        steps = np.ceil(span * np.arange(1, windows + 1) / windows)
+        return np.asarray(first + steps.astype("timedelta64[us]"))
+    return np.asarray(
+        np.nextafter(
+            start + (last - start) * np.arange(1, windows + 1) / windows, np.inf
+        )
+    )
+
+
+def _step_after(edges: Array, every: Any, steps: int) -> Any:
+    """The edge `steps` windows after the last one."""
+    end = edges[-1]
+    if not isinstance(end, np.datetime64):
+        length = (
+            float(np.median(np.diff(edges))) if every is None else _positive_step(every)
+        )
+        return end + steps * length
+    months = edges.astype("datetime64[M]")
+    if every is None:
+        unit = (
+            "M"
+            if (months.astype(edges.dtype) == edges).all()
+            else np.datetime_data(edges.dtype)[0]
+        )
+        count = int(
+            np.median(np.diff(edges.astype(f"datetime64[{unit}]")).astype(np.int64))
+        )
+    else:
+        count, unit = _calendar_step(every)
+    aligned = end.astype(f"datetime64[{unit}]")
+    if aligned.astype(edges.dtype) != end:
+        raise InputError(f"every={every!r} does not fit windows that end at {end}")
+    return (aligned + steps * count).astype(edges.dtype)
+
+
+def _calendar_step(every: Any) -> tuple[int, str]:
+    """How many of which unit of datetime64."""
+    number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = UNITS.get(str(every)[len(number) :])
+    if unit is None or not number.isdigit() or int(number) < 1:
+        raise InputError(
+            f"every must be a whole number and one of {', '.join(UNITS)}, as '7d', got {every!r}"
+        )
+    return (7 * int(number), "D") if unit == "W" else (int(number), unit)
+
+
+def _positive_step(every: Any) -> float:
+    try:
+        step = float(every)
+    except (TypeError, ValueError):
+        step = np.nan
+    if not 0.0 < step < np.inf:
+        numbers = "a positive number because the times (--time) are numbers"
+        raise InputError(f"every must be {numbers}, got {every!r}")
+    return step
+
+
+def _few_enough(every: Any, windows: int) -> int:
+    if windows > MOST_WINDOWS:
+        raise InputError(
+            f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant"
+        )
+    return windows
