@@ -21,7 +21,7 @@ from invariant_bandits.evaluation.estimators import (
     logged_value,
     predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import (
     Calibration,
@@ -53,6 +53,21 @@ if TYPE_CHECKING:
     import pandas
 
 
+WITHOUT_PROPENSITIES = (
+    "without propensities what other actions would have earned cannot be known from the log without an"
+    " assumption; say that logging was uniform (--propensities uniform), have propensities estimated"
+    " (--propensities estimated), or accept the direct method's assumption (--direct)"
+)
+FOLLOWED = (
+    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
+    " policy that starts with nothing profits from the log's exploration"
+)
+ONE_AT_A_TIME = (
+    "intervals of values hold for one policy at a time, those of differences between policies for all pairs"
+    " at once; the best of many looks better than it is"
+)
+
+
 def verdict(difference: Estimate, assuming: str | None = None) -> str:
     """Would it have helped? In plain words.
 
@@ -63,17 +78,19 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    about = {
-        "of": difference,
-        "lost": -difference.value,
-        "reasons": "; ".join(difference.reasons),
-    }
-    assumed = (
-        f"if the {assuming} method's assumption holds: "
-        if assuming and difference.concludes
-        else ""
+    if not difference.concludes:
+        return f"cannot be known, because {'; '.join(difference.reasons)}"
+    value = difference.value
+    interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
+    if difference.answer == "yes":
+        words = f"yes, by {value:.3g} {interval}"
+    elif difference.answer == "no":
+        words = f"no, it would have lost {-value:.3g} {interval}"
+    else:
+        words = f"no difference can be seen: {value:+.3g} {interval}"
+    return (
+        f"if the {assuming} method's assumption holds: {words}" if assuming else words
     )
-    return assumed + str(TEXTS["answers"][difference.answer].format(**about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -550,7 +567,7 @@ def compare(
             None if later.propensities is None else calibration(later.recoded(coding))
         )
         if later.propensities is None:
-            notes.append(TEXTS["without_propensities"])
+            notes.append(WITHOUT_PROPENSITIES)
     asked = chosen_estimators(estimators, later, with_direct)
     modelled = any(estimator.wants("predictions") for estimator in asked)
     predictions = predict_rewards(later, earlier) if modelled else None
@@ -612,8 +629,8 @@ def compare(
         calibration=checked,
         notes=(
             *notes,
-            *([] if full else [TEXTS["followed"]]),
-            TEXTS["one_at_a_time"],
+            *([] if full else [FOLLOWED]),
+            ONE_AT_A_TIME,
         ),
         failures={
             name: answer.failure
@@ -633,7 +650,9 @@ def _is_simple(maker: Maker) -> bool:
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     """What the context cannot change in the policies that are not simple, as notes."""
     silent = None if coding is None else silent_context(coding)
-    return [] if silent is None else [f"{silent}. {TEXTS['own_slopes']}"]
+    if silent is None:
+        return []
+    return [f"{silent}. The simple policies that it is compared with have own slopes"]
 
 
 def _rounds_of(
@@ -693,13 +712,14 @@ def expected_value(
     """
     schema = model.schema
     if not schema.has_offered:
-        return {"known": False, "reason": TEXTS["no_offered"]}
+        reason = "the log has the chosen actions only, so what others would have earned cannot be known"
+        return {"known": False, "reason": reason}
     if (
         schema.propensity is None
         and schema.rewards is None
         and not schema.full_information
     ):
-        return {"known": False, "reason": TEXTS["without_propensities"]}
+        return {"known": False, "reason": WITHOUT_PROPENSITIES}
     entry = find_policy(model.policy_name)
     start = PolicyStart(
         model.policy_name, exploration, confidence, caution=caution_of(model)

@@ -17,7 +17,6 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_seed
 from invariant_bandits.evaluation.intervals import (
     BLOCKS,
-    TEXTS,
     Estimate,
     block_starts,
     effective_size,
@@ -637,7 +636,15 @@ def _weighted(
     )
 
 
-@register_estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
+LINEAR_REWARDS = (
+    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
+    " not choose and that change slowly; where this fails the interval is wrong however many rounds there"
+    " are, and a policy that learned from the same rewards looks better than it is"
+)
+"""What the direct method assumes."""
+
+
+@register_estimator("direct", needs="nothing", rank=9, assumption=LINEAR_REWARDS)
 def direct(
     feedback: Feedback,
     target: Array,
@@ -667,7 +674,7 @@ def direct(
         "round_weights": feedback.round_weights,
     }
     about |= {
-        "notes": (TEXTS["direct"],),
+        "notes": (LINEAR_REWARDS,),
         "model_errors": model.errors_under(feedback, target),
     }
     return estimated(
@@ -774,7 +781,9 @@ def ones(rounds: int) -> Array:
 def importance_weights(feedback: Feedback, target: Array) -> Array:
     """w (n,): probability of the logged action under the target over that under the log."""
     if feedback.propensities is None:
-        raise InputError(TEXTS["propensities_missing"])
+        raise InputError(
+            "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
+        )
     return np.asarray(
         feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
     )
@@ -829,6 +838,6 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
         reasons.append(
-            TEXTS["one_round"].format(share=100.0 * share, most=100.0 * LARGEST_SHARE)
+            f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"
         )
     return effective, tuple(reasons)

@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
-from invariant_bandits.storage import read_toml
 
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 BLOCKS = 30
 PIECES = 4
 UNSEEN_MEMORY = 2.0
@@ -328,7 +325,9 @@ class Estimate:
                 "estimates must come from the same rounds at the same confidence"
             )
         if self.contributions is None or other.contributions is None:
-            raise InputError(TEXTS["rounds_not_kept"])
+            raise InputError(
+                "differences are taken of values whose rounds are kept, not of differences or long logs"
+            )
         return _concluded(
             (self.contributions, other.contributions),
             confidence=1.0 - (1.0 - self.confidence) / among,
@@ -429,7 +428,9 @@ def estimated(
         whole = replace(whole, residuals=residuals, reach=reach)
     parts = (gains, weights, whole.residuals, gains if reach is None else reach)
     if {np.shape(part) for part in parts} != {(gains.size,)}:
-        raise InputError(TEXTS["shapes_differ"].format(shape=gains.shape))
+        raise InputError(
+            f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
+        )
     if effective_sample is None:
         effective_sample = effective_size(weights if reach is None else reach)
     return _concluded(
@@ -461,9 +462,7 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     if len(values) > 2 and different < FEWEST_DIFFERENT:
         common = values[counts.argmax()]
         return (
-            TEXTS["few_differ"].format(
-                different=different, common=common, fewest=FEWEST_DIFFERENT
-            ),
+            f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",
         )
     return ()
 

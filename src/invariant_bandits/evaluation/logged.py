@@ -19,7 +19,7 @@ from invariant_bandits.evaluation.estimators import (
     mean_reward,
     snips,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
+from invariant_bandits.evaluation.intervals import Estimate, student_quantile
 from invariant_bandits.logs.external_sort import (
     RowCollector,
     collect_rows,
@@ -157,15 +157,28 @@ def read_feedback(
     opened = open_log(source, schema)
     opened.schema.require_action()
     if opened.schema.ranking is not None:
-        raise InputError(TEXTS["ranking"].format(opened.schema.ranking))
+        raise InputError(
+            f"the log is a ranking: rows of one {opened.schema.ranking} are items at different positions, and"
+            " what another order would have earned is not in it. `fit` says which features attract clicks at"
+            " the same position; if positions do not matter, say --ranking none"
+        )
     opened.schema.require_direction()
     if not opened.schema.has_offered:
-        raise InputError(TEXTS["chosen_only"])
+        raise InputError(
+            "the log has the chosen actions only: which others were offered is not in it, so it cannot be"
+            " known what another policy would have done, let alone earned. Log all offered actions (a column"
+            " of lists, or one row per action with a round id); `fit` still says what is stable in this log"
+            " and what drifts"
+        )
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
     quality = QualityReport()
-    notes = [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
+    notes = list(log.notes)
+    if log is not opened:
+        notes.append(
+            "the rounds were not in the order of time and have been sorted by it"
+        )
     gathered = _Gathered(latest)
     weights, said = _missing_weights(log, weight_missing)
     notes += said
@@ -180,7 +193,8 @@ def read_feedback(
     if latest is not None and quality.rounds > latest:
         wider = np.sqrt(quality.rounds / latest)
         notes.append(
-            TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider)
+            f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
+            f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
         )
     raw = gathered.feedback(seed, notes)
     release_memory()
@@ -287,7 +301,10 @@ class _Gathered:
             "times": joined["times"],
         }
         if joined["action"] is None:
-            notes.append(TEXTS["uniform_log"])
+            notes.append(
+                "the log does not say which action was chosen; 'the log' is here a choice at random among the"
+                " offered"
+            )
             return Feedback.from_full_information(
                 rows["offered"], rows["all_rewards"], seed=seed, **about
             )

@@ -20,7 +20,6 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.evaluation.intervals import TEXTS
 from invariant_bandits.logs.external_sort import RowCollector
 from invariant_bandits.logs.feedback import Feedback
 
@@ -106,7 +105,8 @@ def with_propensities(
         ]
     if source == "estimated":
         return later.with_propensities(estimate_propensities(later, earlier=earlier)), [
-            TEXTS["estimated"]
+            "propensities: estimated by a conditional logistic model from earlier choices; they assume that"
+            " the log shows all that the logging policy looked at"
         ]
     return later, []
 
@@ -475,7 +475,11 @@ class Calibration:
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
-            return str(TEXTS["harmless"].format(odds=odds, check=harmless))
+            gap = f"{harmless.name} is off by {harmless.gap_in_words}"
+            return (
+                f"nothing that matters speaks against them ({odds}); {gap}, more than chance allows, but too"
+                " little to matter"
+            )
         return f"nothing speaks against them ({odds})"
 
     @property

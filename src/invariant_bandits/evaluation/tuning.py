@@ -19,7 +19,7 @@ from invariant_bandits.evaluation.estimators import (
     RegisteredEstimator,
     predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.propensities import with_propensities
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
@@ -213,7 +213,11 @@ def tune(
         if maker.kind in TUNED and not maker.options
     }
     if not kinds or earlier.rounds < FEWEST:
-        return Tuning(notes=(TEXTS["untuned"].format(fewest=FEWEST),) if kinds else ())
+        untuned = (
+            f"the rounds before those reported are fewer than {FEWEST}: simple policies have their published"
+            " settings"
+        )
+        return Tuning(notes=(untuned,) if kinds else ())
     played = min(round(PLAYED * earlier.rounds), MOST_PLAYED)
     begin = earlier.rounds - played
     first, last = earlier.between(0, begin), earlier.between(begin, earlier.rounds)
@@ -252,7 +256,12 @@ def tune(
     for index in sorted(estimates):
         name, options = tasks[index]
         tried.setdefault(name, []).append(Setting(options, estimates[index]))
-    note = TEXTS["tuned"].format(rounds=played, estimator=estimator.name)
+    note = (
+        f"exploration and memory of simple policies were chosen by {estimator.name} on the last {played:,}"
+        " rounds before those reported, and so was the best of these policies; the rounds reported had no"
+        " say. As every policy learns from the logged actions there, little exploration is best: a policy"
+        " that plays on its own may need more"
+    )
     return Tuning(
         {name: choose(settings) for name, settings in tried.items()},
         kinds,
