@@ -393,8 +393,14 @@ def _changes_in_words(update: Update) -> list[str]:
         else "added to the last window"
     )
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
-    if update.alarm:
+    if update.stable_part_moved:
         alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
+    elif update.new_drift:
+        effects = "; ".join(
+            f"{effect.title} {effect.in_words(after.moments.edges)}"
+            for effect in update.new_drift
+        )
+        alarm = f"ALARM: what showed no drift before has moved within the new windows: {effects}."
     elif p_value is not None:
         alarm = f"Nothing says that what showed no drift before has moved (p = {p_value:.2g})."
     (drifts_before, _), (drifts, every) = drifting(before), drifting(after)

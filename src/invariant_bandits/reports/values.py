@@ -85,6 +85,7 @@ def _of_update(update: Update) -> dict[str, Any]:
         "new_windows": update.model.moments.windows - update.before.moments.windows,
         "alarm": update.alarm,
         "stable_p_value": update.stable_p_value,
+        "new_drift": [effect.title for effect in update.new_drift],
         "drifting_dim_before": drifting(update.before)[0],
         "mean_reward_before": mean_before,
         "mean_reward_now": mean_now,
