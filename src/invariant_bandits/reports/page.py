@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as without_markup
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from invariant_bandits.checks import escape_control_chars, escape_line
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.plotting import svg_of as svg_of
-from invariant_bandits.storage import read_toml
 
 DOCUMENT = Path(__file__).with_name("page.html").read_text()
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 Cell: TypeAlias = "str | Mark"
-Columns: TypeAlias = "dict[str, str | Callable[[Any], Cell]]"
-"""Heading -> format of a record's values, that of a number if it begins with ">", or a function that makes
-the cell of a record.
-"""
 
 
 def escape(words: str) -> str:
@@ -149,34 +143,6 @@ class Section:
     headings: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     picture: str = ""
-
-    @classmethod
-    def of_records(
-        cls,
-        title: str,
-        words: Sequence[str],
-        columns: Columns,
-        records: Iterable[dict[str, Any]],
-        picture: str = "",
-    ) -> Section:
-        """Return a section with a table of records.
-
-        >>> columns = {"name": "{name}", "price": ">{price:.2f}"}
-        >>> Section.of_records("Prices", [], columns, [{"name": "tea", "price": 3}]).rows
-        [['tea', Mark(words='3.00', kind='number')]]
-        """
-        rows = [
-            [_formatted(cell, record) for cell in columns.values()]
-            for record in records
-        ]
-        return cls(title, words, tuple(columns), rows, picture)
-
-
-def _formatted(cell: str | Callable[[Any], Cell], record: dict[str, Any]) -> Cell:
-    if not isinstance(cell, str):
-        return cell(record)
-    words = cell.removeprefix(">").format(**record)
-    return number(words) if cell.startswith(">") else words
 
 
 def number(words: str) -> Mark:
