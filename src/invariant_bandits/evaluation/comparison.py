@@ -15,7 +15,7 @@ from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.evaluation.estimators import (
     ESTIMATORS,
-    Question,
+    EvaluationTask,
     RegisteredEstimator,
     chosen_estimators,
     logged_value,
@@ -94,7 +94,7 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class PolicyEstimate:
     """One policy by one estimator.
 
     Attributes
@@ -140,7 +140,7 @@ class Answers(NamedTuple):
     failed.
     """
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[PolicyEstimate, ...] = ()
     agreement: float | None = None
     failure: str | None = None
 
@@ -173,17 +173,13 @@ class PolicyEvaluation:
     pairs: int = 1
     _rivals: dict[str, Estimate] = field(default_factory=dict)
 
-    def answers(self, name: str, question: Question) -> Answers:
+    def answers(self, name: str, task: EvaluationTask) -> Answers:
         """What is said of a policy."""
         try:
-            lines = tuple(
-                self._line(name, estimator, question) for estimator in self.asked
-            )
-            if question.later.offered_rewards is not None:
+            lines = tuple(self._line(name, estimator, task) for estimator in self.asked)
+            if task.later.offered_rewards is not None:
                 return Answers(lines)
-            return Answers(
-                lines, float(question.later.of_logged(question.target).mean())
-            )
+            return Answers(lines, float(task.later.of_logged(task.target).mean()))
         except InputError as error:
             if name == self.reference:
                 self._rivals.clear()
@@ -196,9 +192,11 @@ class PolicyEvaluation:
         """The estimate without the contributions of its rounds, unless they are kept."""
         return estimate if self.keep_rounds else replace(estimate, contributions=None)
 
-    def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
+    def _line(
+        self, name: str, asked: RegisteredEstimator, task: EvaluationTask
+    ) -> PolicyEstimate:
         """One estimator's answer, and its differences to the reference's and to the log."""
-        value = asked.estimate(question)
+        value = asked.estimate(task)
         if asked.needs != "nothing" and self.doubt is not None:
             value = value.refused(self.doubt)
         if name == self.reference:
@@ -211,7 +209,7 @@ class PolicyEvaluation:
             against = missing.refused(
                 f"{self.reference or 'the reference'} has no such estimate"
             )
-        return Line(
+        return PolicyEstimate(
             name,
             asked.name,
             self.without_rounds(value),
@@ -249,7 +247,7 @@ class Comparison(plotting.ShownInNotebooks):
 
     Attributes
     ----------
-    lines : tuple of Line
+    lines : tuple of PolicyEstimate
         Policy by estimator, the preferred estimator first.
     logged : Estimate
         What the logging policy earned in the same rounds, per round.
@@ -271,7 +269,7 @@ class Comparison(plotting.ShownInNotebooks):
         The simple policies among these, the one that earned most in those rounds first.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[PolicyEstimate, ...]
     logged: Estimate
     reference: str | None
     agreement: Mapping[str, float | None]
@@ -287,7 +285,7 @@ class Comparison(plotting.ShownInNotebooks):
         """Names in the order given."""
         return tuple(self.agreement)
 
-    def line(self, policy: str, estimator: str | None = None) -> Line | None:
+    def line(self, policy: str, estimator: str | None = None) -> PolicyEstimate | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         if policy not in self.agreement:
             raise InputError(
@@ -606,7 +604,7 @@ def compare(
     def answers_of(name: str) -> Answers:
         rounds = (past, earlier, later) if _is_simple(makers[name]) else as_model
         return evaluation.answers(
-            name, Question(makers[name], *rounds, predictions, confidence, seed)
+            name, EvaluationTask(makers[name], *rounds, predictions, confidence, seed)
         )
 
     answers, first = dict[str, Answers](), [name for name in makers if name == named]

@@ -33,7 +33,7 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NOT_PROBABILITIES = "propensities must be {} probabilities that add up to 1, got {}"
 OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
-"""What of a Question an estimator gets if it has a parameter of that name."""
+"""What of an EvaluationTask an estimator gets if it has a parameter of that name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class EvaluationTask:
     """What would this policy have earned in the later rounds of a log? Asked of every estimator that can
     answer.
 
@@ -258,13 +258,11 @@ class RegisteredEstimator:
         """Whether the function takes a parameter of this name."""
         return name in inspect.signature(self.kind).parameters
 
-    def estimate(self, question: Question) -> Estimate:
+    def estimate(self, task: EvaluationTask) -> Estimate:
         """The answer. The function gets those of OPTIONS that it takes."""
-        options = {
-            name: getattr(question, name) for name in OPTIONS if self.wants(name)
-        }
-        argument = question.target if self.takes == "target" else question.policy()
-        return self.kind(question.later, argument, **options)
+        options = {name: getattr(task, name) for name in OPTIONS if self.wants(name)}
+        argument = task.target if self.takes == "target" else task.policy()
+        return self.kind(task.later, argument, **options)
 
 
 ESTIMATORS: Registry[RegisteredEstimator] = Registry(

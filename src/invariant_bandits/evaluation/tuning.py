@@ -15,7 +15,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.evaluation.estimators import (
-    Question,
+    EvaluationTask,
     RegisteredEstimator,
     predict_rewards,
 )
@@ -239,7 +239,7 @@ def tune(
         maker = Contender(kinds[task[0]], task[1])
         try:
             return estimator.estimate(
-                Question(maker, past, first, last, predictions, 0.95, seed)
+                EvaluationTask(maker, past, first, last, predictions, 0.95, seed)
             )
         except InputError:  # the policy cannot be fitted: the comparison says why
             return None
