@@ -289,7 +289,7 @@ ANYTHING = StateSchema(others=True)
 
 def counters(*shape: int | str) -> ArraySpec:
     """Return the spec of whole numbers that count rounds."""
-    return ArraySpec(shape, "int64", 0.0, MOST_ROUNDS)
+    return ArraySpec(shape=shape, dtype="int64", least=0.0, most=MOST_ROUNDS)
 
 
 def prefixed(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:

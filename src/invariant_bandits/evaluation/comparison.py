@@ -210,11 +210,11 @@ class PolicyEvaluation:
                 f"{self.reference or 'the reference'} has no such estimate"
             )
         return PolicyEstimate(
-            name,
-            asked.name,
-            self.without_rounds(value),
-            against,
-            value.minus(self.logged),
+            policy=name,
+            estimator=asked.name,
+            value=self.without_rounds(value),
+            against_reference=against,
+            against_log=value.minus(self.logged),
         )
 
 
@@ -589,30 +589,39 @@ def compare(
     doubt = None if checked is None else checked.doubt
     pairs = max(comb(len(makers), 2), 1)
     evaluation = PolicyEvaluation(
-        asked, logged, doubt, named, later.rounds <= keep_rounds, pairs
+        asked=asked,
+        logged=logged,
+        doubt=doubt,
+        reference=named,
+        keep_rounds=later.rounds <= keep_rounds,
+        pairs=pairs,
     )
 
-    as_model = past, earlier, later
+    # Simple policies have own slopes; the others learn the rounds in the log's own coding.
+    coded_earlier, coded_later, coded_past = earlier, later, past
     if feedback.arm_features is not coding:
-        before, after = earlier.recoded(coding), later.recoded(coding)
-        as_model = (
-            Past.from_feedback(before, after.rounds, windows, edges),
-            before,
-            after,
-        )
+        coded_earlier = earlier.recoded(coding)
+        coded_later = later.recoded(coding)
+        coded_past = Past.from_feedback(coded_earlier, later.rounds, windows, edges)
 
     def answers_of(name: str) -> Answers:
-        rounds = (past, earlier, later) if _is_simple(makers[name]) else as_model
-        return evaluation.answers(
-            name, EvaluationTask(makers[name], *rounds, predictions, confidence, seed)
+        simple = _is_simple(makers[name])
+        task = EvaluationTask(
+            maker=makers[name],
+            past=past if simple else coded_past,
+            earlier=earlier if simple else coded_earlier,
+            later=later if simple else coded_later,
+            predictions=predictions,
+            confidence=confidence,
+            seed=seed,
         )
+        return evaluation.answers(name, task)
 
-    answers, first = dict[str, Answers](), [name for name in makers if name == named]
-    rest = [name for name in makers if name != named]
-    for names, processes in (
-        (first, 1),
-        (rest, jobs),
-    ):  # the others are compared with the reference
+    answers: dict[str, Answers] = {}
+    first = [name for name in makers if name == named]
+    others = [name for name in makers if name != named]
+    # The others are compared with the reference, which must have its answers before.
+    for names, processes in ((first, 1), (others, jobs)):
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
@@ -720,7 +729,10 @@ def expected_value(
         return {"known": False, "reason": WITHOUT_PROPENSITIES}
     entry = find_policy(model.policy_name)
     start = PolicyStart(
-        model.policy_name, exploration, confidence, caution=caution_of(model)
+        name=model.policy_name,
+        exploration=exploration,
+        confidence=confidence,
+        caution=caution_of(model),
     )
     chosen: dict[str, Any] = {entry.name: start.contender()}
     chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}

@@ -162,7 +162,12 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
     values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
     return Predictions(
-        values, feedback.of_logged(values), known, block, covariances, centers
+        values=values,
+        logged=feedback.of_logged(values),
+        known=known,
+        block=block,
+        covariances=covariances,
+        centers=centers,
     )
 
 
@@ -316,7 +321,14 @@ def register_estimator(
 
     def registered(function: Function) -> Function:
         ESTIMATORS.add(
-            RegisteredEstimator(name, function, needs, takes, rank, assumption)
+            RegisteredEstimator(
+                name=name,
+                kind=function,
+                needs=needs,
+                takes=takes,
+                rank=rank,
+                assumption=assumption,
+            )
         )
         return function
 
@@ -623,14 +635,15 @@ def _weighted(
     """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
     support.
     """
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "expected": expected,
-        "reach": weights,
-        "round_weights": feedback.round_weights,
-    }
     return estimated(
-        gains, totals, confidence=confidence, reasons=support(weights)[1], **about
+        gains,
+        totals,
+        confidence=confidence,
+        reasons=support(weights)[1],
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=weights,
+        round_weights=feedback.round_weights,
     )
 
 
@@ -665,18 +678,16 @@ def direct(
     # A reward raises the predicted baseline of the next block by its share, so the reach is 1.
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "expected": expected,
-        "reach": known,
-        "round_weights": feedback.round_weights,
-    }
-    about |= {
-        "notes": (LINEAR_REWARDS,),
-        "model_errors": model.errors_under(feedback, target),
-    }
     return estimated(
-        known * model.under(feedback, target), known, confidence=confidence, **about
+        known * model.under(feedback, target),
+        known,
+        confidence=confidence,
+        notes=(LINEAR_REWARDS,),
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=known,
+        model_errors=model.errors_under(feedback, target),
+        round_weights=feedback.round_weights,
     )
 
 
@@ -723,16 +734,15 @@ def accepted_value(
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "reach": weights,
-        "round_weights": feedback.round_weights,
-        "confidence": confidence,
-    }
-    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
-    reasons = replay_support(feedback, len(accepted))
     return estimated(
-        weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about
+        weights * feedback.rewards,
+        weights,
+        confidence=confidence,
+        reasons=replay_support(feedback, len(accepted)),
+        notes=(f"mean over the policy's first {len(accepted):,} rounds",),
+        rewards=feedback.rewards,
+        reach=weights,
+        round_weights=feedback.round_weights,
     )
 
 
@@ -765,14 +775,18 @@ def mean_reward(
 ) -> Estimate:
     """Mean of rewards (n,) that the policy in question earned itself, of rounds with these weights."""
     once = ones(len(rewards))
-    about: dict[str, Any] = {"rewards": rewards, "reach": once}
     return estimated(
-        rewards, once, confidence=confidence, round_weights=round_weights, **about
+        rewards,
+        once,
+        confidence=confidence,
+        rewards=rewards,
+        reach=once,
+        round_weights=round_weights,
     )
 
 
 def ones(rounds: int) -> Array:
-    """The weight 1 of every round (n,), in no memory."""
+    """Return unit weights (n,) as a read-only broadcast view."""
     return np.broadcast_to(np.float64(1.0), (rounds,))
 
 

@@ -211,9 +211,16 @@ def read_feedback(
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
         raw = replace(raw, feature_names=tuple(feature_map.names))
-    about = (tuple(notes), gathered.positions, gathered.offered_arms)
     return LoggedFeedback(
-        raw, log.schema, feature_map, quality, windows, dropped, *about
+        feedback=raw,
+        schema=log.schema,
+        feature_map=feature_map,
+        quality=quality,
+        windows=windows,
+        dropped=dropped,
+        notes=tuple(notes),
+        positions=gathered.positions,
+        offered_arms=gathered.offered_arms,
     )
 
 
@@ -296,24 +303,26 @@ class _Gathered:
             name: of.rows() if of.used else None for name, of in self._per_row.items()
         }
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
-        about: dict[str, Any] = {
-            "counts": joined["offered_counts"],
-            "times": joined["times"],
-        }
         if joined["action"] is None:
             notes.append(
                 "the log does not say which action was chosen; 'the log' is here a choice at random among the"
                 " offered"
             )
             return Feedback.from_full_information(
-                rows["offered"], rows["all_rewards"], seed=seed, **about
+                rows["offered"],
+                rows["all_rewards"],
+                seed=seed,
+                counts=joined["offered_counts"],
+                times=joined["times"],
             )
-        about |= {
-            "propensities": joined["propensity"],
-            "offered_rewards": rows["all_rewards"],
-        }
         read = Feedback.from_arrays(
-            rows["offered"], joined["action"], joined["rewards"], **about
+            rows["offered"],
+            joined["action"],
+            joined["rewards"],
+            counts=joined["offered_counts"],
+            times=joined["times"],
+            propensities=joined["propensity"],
+            offered_rewards=rows["all_rewards"],
         )
         return replace(read, round_weights=joined["round_weights"])
 

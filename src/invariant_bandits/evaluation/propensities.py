@@ -287,7 +287,15 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             chosen = values[part.logged_rows].sum()
             variance = (chances * away * away).sum()
             total += values.sum(), mean.sum(), chosen, variance
-    checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
+    checks = [
+        PropensityCheck(
+            kind="sum",
+            name="sum over a round, furthest",
+            expected=1.0,
+            observed=furthest,
+            standard_error=0.0,
+        )
+    ]
     for (kind, name), (rows, *numbers, variance) in zip(
         names, totals.tolist(), strict=True
     ):
@@ -295,7 +303,15 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             expected, observed, error = (
                 number / scale for number in (*numbers, variance**0.5)
             )
-            checks.append(PropensityCheck(kind, name, expected, observed, error))
+            checks.append(
+                PropensityCheck(
+                    kind=kind,
+                    name=name,
+                    expected=expected,
+                    observed=observed,
+                    standard_error=error,
+                )
+            )
     return checks
 
 
@@ -328,7 +344,11 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
         error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
         checks.append(
             PropensityCheck(
-                kind, name, expected / scale, observed / scale, error / scale
+                kind=kind,
+                name=name,
+                expected=expected / scale,
+                observed=observed / scale,
+                standard_error=error / scale,
             )
         )
     return checks

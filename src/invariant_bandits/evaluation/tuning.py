@@ -239,7 +239,15 @@ def tune(
         maker = Contender(kinds[task[0]], task[1])
         try:
             return estimator.estimate(
-                EvaluationTask(maker, past, first, last, predictions, 0.95, seed)
+                EvaluationTask(
+                    maker=maker,
+                    past=past,
+                    earlier=first,
+                    later=last,
+                    predictions=predictions,
+                    confidence=0.95,
+                    seed=seed,
+                )
             )
         except InputError:  # the policy cannot be fitted: the comparison says why
             return None

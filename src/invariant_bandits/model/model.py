@@ -184,7 +184,13 @@ class Model(ThreadSafe):
                 expected = (self.policy.scores(features).mean + self.baseline).tolist()
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
-            decision = Decision(name, actions[place], propensity, scores, self.identity)
+            decision = Decision(
+                id=name,
+                action=actions[place],
+                propensity=propensity,
+                scores=scores,
+                version=self.identity,
+            )
             kept = {key: serving.plain(values) for key, values in columns.items()}
             if labels:  # what all arms share is kept once
                 kept = {

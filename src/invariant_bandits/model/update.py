@@ -469,7 +469,11 @@ def _start_of(
         exploration = settings.get("exploration")
     confidence = float(settings.get("confidence", 0.01))
     return PolicyStart(
-        model.policy_name, exploration, confidence, horizon, caution_of(model)
+        name=model.policy_name,
+        exploration=exploration,
+        confidence=confidence,
+        horizon=horizon,
+        caution=caution_of(model),
     )
 
 

@@ -77,7 +77,9 @@ def _verdicts(
             "Paired differences to the log in the same rounds; intervals from blocks of time.",
         )
     headings = ("policy", "agrees with the log", "by", "would it have helped?")
-    return Section("Verdicts", [], headings, rows, picture)
+    return Section(
+        title="Verdicts", words=[], headings=headings, rows=rows, picture=picture
+    )
 
 
 def _interval(estimate: dict[str, Any]) -> Cell:
@@ -107,7 +109,12 @@ def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Sectio
         " propensities. replay: rounds in which the policy agrees with the log. direct: by a reward model"
         " alone. Effective rounds: how many rounds of the policy's own the weighted rounds are worth."
     )
-    return Section("All estimates", [words], [*headings, "effective rounds"], rows)
+    return Section(
+        title="All estimates",
+        words=[words],
+        headings=[*headings, "effective rounds"],
+        rows=rows,
+    )
 
 
 def _calibration(calibration: Calibration) -> Section:
@@ -125,4 +132,9 @@ def _calibration(calibration: Calibration) -> Section:
         ]
         for check in calibration.checks
     ]
-    return Section("Propensities", words, ("check", "promised", "seen", "z"), rows)
+    return Section(
+        title="Propensities",
+        words=words,
+        headings=("check", "promised", "seen", "z"),
+        rows=rows,
+    )

@@ -135,7 +135,12 @@ def sections(
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
-    yield Section("Columns", [], ("role", "column", "why"), model.schema.rows())
+    yield Section(
+        title="Columns",
+        words=[],
+        headings=("role", "column", "why"),
+        rows=model.schema.rows(),
+    )
 
 
 MOST_UNDETECTED = 12
@@ -194,7 +199,13 @@ def blocks(model: Model, picture: str = "") -> Section:
         " have been detected in about four of five such logs. Stable is said only if half the size of the"
         " coefficients is more."
     )
-    return Section("Directions", _in_unit(model, words), headings, rows, picture)
+    return Section(
+        title="Directions",
+        words=_in_unit(model, words),
+        headings=headings,
+        rows=rows,
+        picture=picture,
+    )
 
 
 def _features(model: Model) -> Section:
@@ -214,7 +225,9 @@ def _features(model: Model) -> Section:
         " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
     )
     headings = ("feature", "stable share", "all windows", "last window")
-    return Section("Features", _in_unit(model, words), headings, rows)
+    return Section(
+        title="Features", words=_in_unit(model, words), headings=headings, rows=rows
+    )
 
 
 def _levels(policy: PooledArms, arms: ArmTable) -> Section:
@@ -234,7 +247,9 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
         f" Their standard deviation in the population is {deviation:.3g}; {few:,} arms have so few rounds"
         " that their level is mostly that of the population."
     )
-    return Section("Arms", [words], ("arm", "plays", "level"), rows)
+    return Section(
+        title="Arms", words=[words], headings=("arm", "plays", "level"), rows=rows
+    )
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
@@ -265,7 +280,9 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
         )
         drawing = page.picture(page.svg_of(figure), "arms", name, caption)
     headings = ("arm", "", "plays", "first use", "last use", "recent mean reward")
-    return Section("Arms", [], headings, rows, drawing)
+    return Section(
+        title="Arms", words=[], headings=headings, rows=rows, picture=drawing
+    )
 
 
 OF_DIRECTIONS = (
@@ -316,7 +333,9 @@ def _effects(model: Model, pictures: bool) -> Section:
         rows = [
             [effect["arm"], *row] for effect, row in zip(effects, rows, strict=True)
         ]
-    return Section("Drift", words, headings, rows, drawing)
+    return Section(
+        title="Drift", words=words, headings=headings, rows=rows, picture=drawing
+    )
 
 
 def _effect_row(effect: dict[str, Any]) -> list[Cell]:
@@ -365,7 +384,7 @@ def _expected_value(model: Model) -> Section:
         if line["gain"] is not None:
             gain = f"{line['gain']:+.3g} [{line['low']:+.3g}, {line['high']:+.3g}]"
         rows.append([line["policy"], line["estimator"], number(gain), line["verdict"]])
-    return Section("Expected value", words, headings, rows)
+    return Section(title="Expected value", words=words, headings=headings, rows=rows)
 
 
 def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> str:
@@ -434,7 +453,10 @@ def _windows(moments: WindowedMoments) -> Section:
             ]
         )
     return Section(
-        "Windows", [], ("window", "begins", "rounds", "mean reward", "sd"), rows
+        title="Windows",
+        words=[],
+        headings=("window", "begins", "rounds", "mean reward", "sd"),
+        rows=rows,
     )
 
 
@@ -464,7 +486,12 @@ def _changes(update: Update) -> Section:
         z = number(f"{move['z']:+.1f}")
         rows.append([move["name"], number(before), number(now), z, mark])
     headings = ("feature", "logs ended at", "new rounds", "z", "")
-    return Section("What changed since", _changes_in_words(update), headings, rows)
+    return Section(
+        title="What changed since",
+        words=_changes_in_words(update),
+        headings=headings,
+        rows=rows,
+    )
 
 
 def _changes_in_words(update: Update) -> list[str]:

@@ -133,7 +133,12 @@ def simulate(
                 observed = {} if observe is None else observe(policy, episode)
                 knows_means = getattr(episode, "means", None) is not None
                 outcome[name] = _Played(
-                    path, observed, knows_means, _kind_of(made), options, warned
+                    regret=path,
+                    observed=observed,
+                    knows_means=knows_means,
+                    kind=_kind_of(made),
+                    options=options,
+                    warned=warned,
                 )
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")

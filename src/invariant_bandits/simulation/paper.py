@@ -192,9 +192,17 @@ class PaperWorld:
         actions, propensities = self._choose(offered, means + noise[:, None], rng)
         component = basis[:, [j for j in range(p) if j not in moving]]
         split = Split(component, basis[:, moving])
-        truth = coefficients, split, component @ (component.T @ basis @ base), basis
         rewards = means[np.arange(rounds), actions] + noise
-        return LoggedRounds(offered, actions, rewards, *truth, propensities)
+        return LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=rewards,
+            coefficients=coefficients,
+            split=split,
+            component=component @ (component.T @ basis @ base),
+            basis=basis,
+            propensities=propensities,
+        )
 
     def clock(self, rounds: int) -> Array:
         """Time of every logged round (rounds,), in units of the log's length."""

@@ -113,10 +113,17 @@ class StressEpisodes:
             np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng
         )
         actions = rng.integers(self.actions, size=self.logged)
-        truth = coefficients, split, split.invariant @ (self.signal * stable), basis
         earned = outcomes[np.arange(self.logged), actions]
-        even = np.full(self.logged, 1.0 / self.actions)
-        logs = LoggedRounds(offered, actions, earned, *truth, even)
+        logs = LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=earned,
+            coefficients=coefficients,
+            split=split,
+            component=split.invariant @ (self.signal * stable),
+            basis=basis,
+            propensities=np.full(self.logged, 1.0 / self.actions),
+        )
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T
@@ -130,7 +137,13 @@ class StressEpisodes:
             linear, self.noise_factor, self.baseline_jump, rng
         )
         return KnownEpisode(
-            logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes
+            logs=logs,
+            offered=ahead,
+            coefficients=later,
+            noise=np.zeros(horizon),
+            windows=self.windows,
+            expected=means,
+            outcomes=outcomes,
         )
 
     def _residual_paths(
@@ -224,28 +237,29 @@ class FixedArms:
         actions = rng.integers(self.arms, size=self.logged)
         each = np.arange(self.logged)
         p = offered.shape[2]
-        everything = Split(np.eye(p), np.zeros((p, 0)))
         coefficients = self._coefficients(values)
-        truth = (
-            np.tile(coefficients, (self.logged, 1)),
-            everything,
-            coefficients,
-            np.eye(p),
-        )
         rewards = means[each, actions] + rng.standard_normal(self.logged)
-        even = np.full(self.logged, 1.0 / self.arms)
-        logs = LoggedRounds(offered, actions, rewards, *truth, even)
+        logs = LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=rewards,
+            coefficients=np.tile(coefficients, (self.logged, 1)),
+            split=Split(np.eye(p), np.zeros((p, 0))),
+            component=coefficients,
+            basis=np.eye(p),
+            propensities=np.full(self.logged, 1.0 / self.arms),
+        )
         ahead, expected = self._rounds(horizon, later, rng)
         outcomes = expected + rng.standard_normal(horizon)[:, None]
         coefficients = np.tile(self._coefficients(later), (horizon, 1))
         return KnownEpisode(
-            logs,
-            ahead,
-            coefficients,
-            np.zeros(horizon),
-            self.windows,
-            expected,
-            outcomes,
+            logs=logs,
+            offered=ahead,
+            coefficients=coefficients,
+            noise=np.zeros(horizon),
+            windows=self.windows,
+            expected=expected,
+            outcomes=outcomes,
         )
 
     def _values(self, arms: int, rng: np.random.Generator) -> Array:
