@@ -1,5 +1,7 @@
-"""compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the
-policies. expected_value: what a fitted model would have earned, as far as its log can tell.
+"""Would another policy have helped? Policies are fitted on a part of a log and evaluated on the others.
+
+`compare` pairs policies in the same rounds; `expected_value` says what a fitted model would have earned,
+as far as its log can tell.
 """
 
 from __future__ import annotations
@@ -136,9 +138,7 @@ def _word(value: Any) -> str:
 
 
 class Answers(NamedTuple):
-    """What all estimators say of one policy, how often it would have done what the log did, and why it
-    failed.
-    """
+    """Estimates of one policy, its share of agreement with the log, and why it failed."""
 
     lines: tuple[PolicyEstimate, ...] = ()
     agreement: float | None = None
@@ -689,8 +689,7 @@ def expected_value(
     weight_missing: Sequence[str] = (),
     latest: int = 20_000,
 ) -> dict[str, Any]:
-    """What the model's policy would have earned in the later half of the last rounds of its log, as plain
-    values.
+    """Return what the model's policy would have earned in the later half of its log, as plain values.
 
     It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression
     that never learns again is evaluated beside it.

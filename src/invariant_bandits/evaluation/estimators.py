@@ -128,11 +128,16 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     if earlier is not None:
         before = min(BLOCKS, earlier.rounds // 2)
         moments = earlier.moments(before, offered=False).followed_by(moments)
-    gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
-    squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
+    # Sums within blocks, added up over the past of each block.
+    gram = np.cumsum(moments.gram, axis=0)
+    cross = np.cumsum(moments.cross, axis=0)
+    squares = np.cumsum(moments.reward_square)
+    counts = np.cumsum(moments.counts)
     block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
-    slopes, bases = np.zeros((len(first), p)), np.zeros(len(first))
-    covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
+    slopes = np.zeros((len(first), p))
+    bases = np.zeros(len(first))
+    covariances = np.zeros((len(first), p, p))
+    centers = np.zeros((len(first), p))
     for b in range(len(first)):
         past = before + b
         if past == 0:
@@ -140,13 +145,14 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         G = gram[past - 1]
         c = cross[past - 1]
         n = counts[past - 1]
+        # (G + Λ)⁻¹c, Λ worth p rounds of each feature: its scale does not matter.
         scale = np.diagonal(G) / n
         ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
         inverse = np.linalg.inv(G + ridge)
         slopes[b] = inverse @ c
-        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(
-            n - past - p, 1.0
-        )
+        # Each block's mean and each slope take one degree of freedom.
+        left = max(float(squares[past - 1] - slopes[b] @ c), 0.0)
+        noise = left / max(n - past - p, 1.0)
         bases[b] = moments.reward_mean[past - 1]
         centers[b] = moments.feature_mean[past - 1]
         covariances[b] = noise * inverse
@@ -173,8 +179,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
 
 @dataclass(frozen=True, eq=False)
 class EvaluationTask:
-    """What would this policy have earned in the later rounds of a log? Asked of every estimator that can
-    answer.
+    """A policy and the rounds in which estimators say what it would have earned.
 
     Parameters
     ----------
@@ -524,6 +529,10 @@ def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
+"""An estimate is refused below so many effective rounds, if one round carries a larger share of the weight,
+or if a larger share of what the target plays is missing in the log. With fewer rounds, or one that counts for
+more, intervals over 30 blocks hold less often than they say; a missing share biases by as much of the reward.
+"""
 MISSING = (
     "support missing: {:.0f} % of what the target plays is never played in the log"
 )
@@ -539,8 +548,11 @@ def ips(
 ) -> Estimate:
     """Estimate the mean reward of a policy by inverse propensity scoring (Horvitz & Thompson 1952).
 
-    The estimate is the mean of w·r over the logged rounds, with reward r and importance weight w = target /
-    propensity. IPS is unbiased if the propensities (the logging policy's probabilities) are right. The
+    With reward r_t and importance weight w_t = target / propensity of the logged action::
+
+        V = 1/n · Σ w_t·r_t
+
+    IPS is unbiased if the propensities (the logging policy's probabilities) are right. The
     variance of IPS grows with the weights and with the mean reward.
 
     Parameters
@@ -580,7 +592,11 @@ def snips(
 ) -> Estimate:
     """Estimate the mean reward of a policy by self-normalised IPS (Swaminathan & Joachims 2015).
 
-    The estimate is Σ w·r / Σ w, with rewards r and importance weights w. SNIPS is consistent if the
+    With reward r_t and importance weight w_t of the logged action::
+
+        V = Σ w_t·r_t / Σ w_t
+
+    SNIPS is consistent if the
     propensities (the logging policy's probabilities) are right, or wrong by one constant factor. A constant
     added to all rewards changes the estimate by the same constant.
 
@@ -602,8 +618,12 @@ def doubly_robust(
 ) -> Estimate:
     """Estimate the mean reward of a policy by the doubly robust method (Dudík, Langford & Li 2011).
 
-    The estimate is the mean predicted reward under the policy plus the importance-weighted mean of the
-    prediction errors. The estimate is right if either the propensities or the predicted rewards are right. A
+    With r̂_t(a) the predicted reward of action a, π_t(a) its probability under the policy, a_t the logged
+    action and w_t its importance weight::
+
+        V = 1/n · Σ_t [Σ_a π_t(a)·r̂_t(a) + w_t·(r_t − r̂_t(a_t))]
+
+    The estimate is right if either the propensities or the predicted rewards are right. A
     linear regression on earlier rounds predicts the rewards (`predict_rewards`).
 
     Parameters
@@ -632,8 +652,9 @@ def _weighted(
     confidence: float,
     expected: Array | float | None = None,
 ) -> Estimate:
-    """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
-    support.
+    """Return Σ gains / Σ totals of rounds whose rewards count by importance weights (n,).
+
+    It is inconclusive where the weights have no support.
     """
     return estimated(
         gains,
@@ -666,8 +687,11 @@ def direct(
 ) -> Estimate:
     """Estimate the mean reward of a policy from predicted rewards alone, for logs without propensities.
 
-    The estimate of the direct method is the mean predicted reward of the actions that the policy would
-    choose. The confidence interval covers the sampling error of the linear prediction, but not the error if
+    With r̂_t(a) the predicted reward of action a and π_t(a) its probability under the policy::
+
+        V = 1/n · Σ_t Σ_a π_t(a)·r̂_t(a)
+
+    The confidence interval covers the sampling error of the linear prediction, but not the error if
     rewards are not linear. Without `earlier` rounds, the first block of rounds is left out, because nothing
     before it predicts its rewards.
 
@@ -814,8 +838,10 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
 
 
 def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
-    """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if
-    any.
+    """Return reasons not to conclude from so many accepted rounds.
+
+    Each of the n rounds in which the policy agrees with the log is accepted with probability p_min, so
+    that n·p_min are expected.
     """
     assert feedback.propensities is not None
     rate = float(feedback.propensities.min())

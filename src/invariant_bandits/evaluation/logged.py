@@ -1,6 +1,4 @@
-"""From a log, as it lies there, to Feedback: features learned from the rounds that policies are fitted on,
-only.
-"""
+"""From a log to Feedback, with features learned from the rounds that policies are fitted on."""
 
 from __future__ import annotations
 
@@ -523,8 +521,9 @@ def _target(
     labels: tuple[str, ...],
     shares: Mapping[float | None, Mapping[str, float]],
 ) -> Any:
-    """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has
-    any.
+    """Return probabilities of all offered arms (rows,): their shares among those offered with them.
+
+    They are equal where no offered arm has a share.
     """
     table = {
         key: np.array([of.get(label, 0.0) for label in labels])

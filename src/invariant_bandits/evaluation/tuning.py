@@ -78,8 +78,9 @@ class Tuning:
     notes: tuple[str, ...] = ()
 
     def simple(self) -> tuple[str, ...]:
-        """The simple policies: first the best, which is the first of SIMPLE that is not clearly worse than
-        any.
+        """Return the simple policies, the best of them first.
+
+        The best is the first of SIMPLE that is not clearly worse than any.
         """
         names = [
             name
@@ -139,8 +140,7 @@ def candidates(policy: str, window: int) -> list[dict[str, Any]]:
 
 
 def choose(tried: Sequence[Setting]) -> Setting:
-    """Choose the longest memory that is not likely worse, and with it the least exploration that is not
-    surely worse.
+    """Choose the longest memory that is not likely worse, with the least exploration not surely worse.
 
     Policies learn the logged rounds whatever they play. To explore cannot teach them more there, so noise
     alone would decide between settings that hardly differ. So it would between memories on a short log.

@@ -251,9 +251,7 @@ class Model(ThreadSafe):
     def _offered(
         self, context: Any, arms: Any
     ) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
-        """Labels of the offered arms, none for feature rows, and raw columns with one value per offered
-        action.
-        """
+        """Return labels of the offered arms, none for feature rows, and the raw columns of the actions."""
         if self.arms is None:
             return (), self._columns(context, arms)
         labels = self.arms.active if arms is None else self.arms.offerable(arms)

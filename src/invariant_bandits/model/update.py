@@ -1,5 +1,4 @@
-"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is
-said.
+"""New rounds for a model: their windows follow its windows, and what changed is said.
 
 Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read
 again.
@@ -158,8 +157,7 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
 def _stable_p_value(
     fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array
 ) -> float:
-    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved
-    there.
+    """Return the p-value of a shift (p,) of covariance (p, p) along the stable directions.
 
     The split is an estimate, so a little of the drift is in its stable part: the old windows say how much
     their coefficients differ there beyond sampling error, and Fisher's F allows for how little they know
@@ -461,9 +459,7 @@ def update_model(
 def _start_of(
     model: Model, exploration: float | None, horizon: int | None
 ) -> PolicyStart:
-    """What makes the policy of a model anew; the exploration is the model's if not given, and so is the
-    caution.
-    """
+    """Return what makes the policy of a model anew, by default with the model's exploration and caution."""
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")

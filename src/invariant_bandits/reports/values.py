@@ -332,8 +332,9 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """Return one line of strict JSON: times in ISO 8601, non-finite numbers null, control characters
-    escaped.
+    """Return one line of strict JSON.
+
+    Times are in ISO 8601, non-finite numbers are null, control characters are escaped.
     """
     return escape_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 

@@ -122,6 +122,7 @@ class SimulatedPast(Past):
 
 
 MOST_FREE = 12
+"""Free coordinates of a hypercube: 2^12 actions of 13 features take 0.4 MB per round."""
 
 
 @runtime_checkable

@@ -520,9 +520,7 @@ class SimulationResult(plotting.ShownInNotebooks):
 
     @classmethod
     def may_replace(cls, path: str | PathLike[str]) -> bool:
-        """Whether a file is empty, or a stored simulation, damaged or not; other Parquet files are not ours
-        to replace.
-        """
+        """Return whether a file is empty or a stored simulation, which may be replaced even if damaged."""
         arrow = _pyarrow("load")
         try:
             return storage.PRODUCT.encode() in (

@@ -1,5 +1,4 @@
-"""Worlds that a hedge must survive: other noise, rare clicks, no signal in the logs, a moved baseline,
-ongoing drift.
+"""Worlds that a hedge must survive: other noise, rare clicks, no signal, a moved baseline, drift.
 
 The features are Gaussian in a hidden basis whose scales change from regime to regime, so that the logs show
 which directions are which; some coefficients drift, the others last. Every option breaks one thing between
@@ -164,8 +163,9 @@ class StressEpisodes:
     def _rewards(
         self, linear: Array, factor: float, jump: float, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Expected rewards and outcomes (n, K) from linear predictors (n, K); luck is shared by a round's
-        actions.
+        """Return expected rewards and outcomes (n, K) from linear predictors (n, K).
+
+        The actions of a round share its luck.
         """
         n = len(linear)
         if self.rewards in ("clicks", "revenue"):
@@ -190,8 +190,7 @@ class StressEpisodes:
 @register_environment("fixed-arms")
 @dataclass(frozen=True)
 class FixedArms:
-    """K arms, coded by indicators of all but the first, whose values may change between the logs and the
-    online rounds.
+    """K arms, coded by indicators of all but the first, whose values may change after the logs.
 
     Values are standard normal, and so is the noise. With contexts x ~ N(0, I) every arm also has slopes of
     standard deviation 0.7.

@@ -318,8 +318,9 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
 def call_centre(
     folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1.0
 ) -> WildLog:
-    """Scripts of a call centre as a spreadsheet exports them; two columns may be the action, nothing says
-    which. `drifts` scales how far the two effects move.
+    """Scripts of a call centre as a spreadsheet exports them; two columns may be the action.
+
+    Nothing says which of them it is. `drifts` scales how far the two effects move.
     """
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
