@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 
-LARGEST_WHOLE, LARGEST_SEED = 2**63 - 1, 2**128 - 1
+LARGEST_WHOLE = 2**63 - 1
+"""Largest whole number of NumPy's int64."""
+LARGEST_SEED = 2**128 - 1
+"""Largest seed: a SeedSequence mixes 128 bits."""
 
 
 class InputError(ValueError):
@@ -98,12 +101,11 @@ def require_finite(name: str, array: Array) -> None:
 
 
 LEAST_PROBABILITY = 1e-300
+"""Its inverse is finite, and so is the logarithm of that."""
 
 
 def probability(name: str, value: float) -> float:
-    """Return `value` as a float strictly between 0 and 1, and not so small that its inverse is infinite,
-    or raise.
-    """
+    """Return `value` as a float strictly between 0 and 1, with a finite inverse, or raise."""
     number = number_between(name, value, 0.0, 1.0)
     if number < LEAST_PROBABILITY:
         raise InputError(
@@ -180,9 +182,7 @@ def escape_control_chars(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return the text with control characters, newlines and tabs escaped, for names and other single
-    lines.
-    """
+    """Return the text with control characters, newlines and tabs escaped, for single lines."""
     return LINE_ENDS.sub(_escaped, escape_control_chars(text))
 
 

@@ -1,6 +1,4 @@
-"""One function over many items: in this process, in forked ones, or on a Dask cluster, with the same
-results.
-"""
+"""One function over many items: in this process, in forked ones, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from typing import Any, TypeAlias
 
 Run: TypeAlias = Callable[[Any], Any]
 PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux's prctl: which signal a process gets when its parent ends."""
 
 
 def map_unordered(

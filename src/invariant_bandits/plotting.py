@@ -1,5 +1,4 @@
-"""Charts of plain numbers in a light and a dark theme; what results draw of themselves, and reports of
-everything.
+"""Charts of plain numbers in a light and a dark theme, for results and reports.
 
 Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable or gained,
 orange drifting or lost; the pair stays apart for colour-blind readers and in grey print.
@@ -305,8 +304,9 @@ def few_times(axis: Any, edges: Any) -> None:
 def readable_range(
     values: Array, errors: Array, *, zero: bool = True
 ) -> tuple[float, float]:
-    """Limits that hold all bands of usual width, and `zero` if wanted: a window that knows nothing must not
-    flatten the others.
+    """Return limits that hold all bands of median width, and `zero` if wanted.
+
+    A window that knows nothing must not flatten the others.
     """
     known = np.isfinite(values) & np.isfinite(errors)
     if not known.any():

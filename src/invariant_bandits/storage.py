@@ -208,9 +208,7 @@ class ArraySpec:
     or_nan: bool = False
 
     def check(self, name: str, array: Array, sizes: dict[str, int]) -> None:
-        """Raise InputError if dtype, shape or an entry is wrong; a letter without a size gets one in
-        `sizes`.
-        """
+        """Raise InputError if dtype, shape or an entry is wrong; `sizes` learns the sizes of new letters."""
         sized = zip(self.shape, array.shape, strict=False)
         fits = (self.or_empty and not any(array.shape)) or all(
             _fits(*pair, sizes) for pair in sized
@@ -289,7 +287,7 @@ ANYTHING = StateSchema(others=True)
 
 def counters(*shape: int | str) -> ArraySpec:
     """Return the spec of whole numbers that count rounds."""
-    return ArraySpec(shape, "int64", 0.0, MOST_ROUNDS)
+    return ArraySpec(shape=shape, dtype="int64", least=0.0, most=MOST_ROUNDS)
 
 
 def prefixed(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -497,9 +495,7 @@ class ThreadSafe:
     _lock: Any
 
     def __new__(cls, *_positional: Any, **_named: Any) -> Self:
-        """Make an object with its lock, even if the constructors of derived classes do not call this
-        class's.
-        """
+        """Make an object with its lock, even if a derived class does not call this constructor."""
         made = super().__new__(cls)
         made._lock = RLock()
         return made
@@ -652,9 +648,7 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
 
 
 def kind_of(path: str | PathLike[str]) -> str | None:
-    """Return what a file of this library holds, such as "model"; None for any other file. Only the header
-    is read.
-    """
+    """Return what a file of this library holds, such as "model", or None; only the header is read."""
     with Path(path).open("rb") as file:
         start = file.read(8)
         length = min(int.from_bytes(start, "little"), os.fstat(file.fileno()).st_size)

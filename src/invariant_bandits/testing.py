@@ -21,13 +21,12 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, build_policy, find_policy
 
 DIM, ACTIONS = 4, 3
+"""Features and actions of the rounds that laws are checked on: few, so that all laws take seconds."""
 Make: TypeAlias = Callable[[], Any]
 
 
 def example_past(seed: int = 3) -> Past:
-    """Logs of 600 rounds whose covariances change over four windows, and one of four coefficients with
-    them.
-    """
+    """Return logs of 600 rounds; their covariances and one of four coefficients change over four windows."""
     rng = np.random.default_rng(seed)
     scales = np.repeat(rng.uniform(0.4, 2.0, size=(4, DIM)), 150, axis=0)
     offered = rng.normal(size=(600, ACTIONS, DIM)) * scales[:, None]
@@ -111,8 +110,7 @@ LAWS: dict[str, Law] = {}
 
 
 def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
-    """Raise AssertionError, which names the law, unless the policy obeys every law that it is not exempt
-    from.
+    """Raise AssertionError, which names the law, unless the policy obeys all laws without an exemption.
 
     policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
     """
@@ -281,17 +279,13 @@ def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
 
 
 def can_be_found(kind: type) -> bool:
-    """Whether a class can be imported by its name: others, such as one typed into a prompt, cannot be
-    pickled.
-    """
+    """Return whether a class can be imported by its name: one typed into a prompt cannot be pickled."""
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 @law
 def a_copy_goes_on_by_itself(make: Make) -> None:
-    """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that
-    alone.
-    """
+    """A copy, deep copy or pickle decides and learns as the original would, and leaves that alone."""
     policy, twin = played(make, 25), played(make, 25)
     wanted = play(twin, 25, seed=5)
     before = bits(policy)
@@ -306,9 +300,7 @@ def a_copy_goes_on_by_itself(make: Make) -> None:
 
 @law
 def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
-    """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's
-    do.
-    """
+    """Many rounds are learned bit for bit, and all or none, by policies that have `update_many`."""
     one_by_one = played(make, 10)
     at_once = played(make, 10)
     rng = np.random.default_rng(4)
@@ -366,6 +358,7 @@ def _bad_features(good: Array) -> list[Any]:
     ]
 
 
+# Each is refused where a number is expected, the first whole numbers because no float holds them.
 NO_NUMBERS = (
     np.nan,
     np.inf,

@@ -1,5 +1,7 @@
-"""compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the
-policies. expected_value: what a fitted model would have earned, as far as its log can tell.
+"""Would another policy have helped? Policies are fitted on a part of a log and evaluated on the others.
+
+`compare` pairs policies in the same rounds; `expected_value` says what a fitted model would have earned,
+as far as its log can tell.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from invariant_bandits import plotting
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.evaluation.estimators import (
     ESTIMATORS,
-    Question,
+    EvaluationTask,
     RegisteredEstimator,
     chosen_estimators,
     logged_value,
     predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import (
     Calibration,
@@ -50,6 +52,21 @@ if TYPE_CHECKING:
     import pandas
 
 
+WITHOUT_PROPENSITIES = (
+    "without propensities what other actions would have earned cannot be known from the log without an"
+    " assumption; say that logging was uniform (--propensities uniform), have propensities estimated"
+    " (--propensities estimated), or accept the direct method's assumption (--direct)"
+)
+FOLLOWED = (
+    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
+    " policy that starts with nothing profits from the log's exploration"
+)
+ONE_AT_A_TIME = (
+    "intervals of values hold for one policy at a time, those of differences between policies for all pairs"
+    " at once; the best of many looks better than it is"
+)
+
+
 def verdict(difference: Estimate, assuming: str | None = None) -> str:
     """Would it have helped? In plain words.
 
@@ -60,21 +77,23 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     assuming : str, optional
         The estimator that gave it, if it assumes more than the log.
     """
-    about = {
-        "of": difference,
-        "lost": -difference.value,
-        "reasons": "; ".join(difference.reasons),
-    }
-    assumed = (
-        f"if the {assuming} method's assumption holds: "
-        if assuming and difference.concludes
-        else ""
+    if not difference.concludes:
+        return f"cannot be known, because {'; '.join(difference.reasons)}"
+    value = difference.value
+    interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
+    if difference.answer == "yes":
+        words = f"yes, by {value:.3g} {interval}"
+    elif difference.answer == "no":
+        words = f"no, it would have lost {-value:.3g} {interval}"
+    else:
+        words = f"no difference can be seen: {value:+.3g} {interval}"
+    return (
+        f"if the {assuming} method's assumption holds: {words}" if assuming else words
     )
-    return assumed + str(TEXTS["answers"][difference.answer].format(**about))
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class PolicyEstimate:
     """One policy by one estimator.
 
     Attributes
@@ -116,11 +135,9 @@ def _word(value: Any) -> str:
 
 
 class Answers(NamedTuple):
-    """What all estimators say of one policy, how often it would have done what the log did, and why it
-    failed.
-    """
+    """Estimates of one policy, its share of agreement with the log, and why it failed."""
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[PolicyEstimate, ...] = ()
     agreement: float | None = None
     failure: str | None = None
 
@@ -153,17 +170,13 @@ class PolicyEvaluation:
     pairs: int = 1
     _rivals: dict[str, Estimate] = field(default_factory=dict)
 
-    def answers(self, name: str, question: Question) -> Answers:
+    def answers(self, name: str, task: EvaluationTask) -> Answers:
         """What is said of a policy."""
         try:
-            lines = tuple(
-                self._line(name, estimator, question) for estimator in self.asked
-            )
-            if question.later.offered_rewards is not None:
+            lines = tuple(self._line(name, estimator, task) for estimator in self.asked)
+            if task.later.offered_rewards is not None:
                 return Answers(lines)
-            return Answers(
-                lines, float(question.later.of_logged(question.target).mean())
-            )
+            return Answers(lines, float(task.later.of_logged(task.target).mean()))
         except InputError as error:
             if name == self.reference:
                 self._rivals.clear()
@@ -176,9 +189,11 @@ class PolicyEvaluation:
         """The estimate without the contributions of its rounds, unless they are kept."""
         return estimate if self.keep_rounds else replace(estimate, contributions=None)
 
-    def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
+    def _line(
+        self, name: str, asked: RegisteredEstimator, task: EvaluationTask
+    ) -> PolicyEstimate:
         """One estimator's answer, and its differences to the reference's and to the log."""
-        value = asked.estimate(question)
+        value = asked.estimate(task)
         if asked.needs != "nothing" and self.doubt is not None:
             value = value.refused(self.doubt)
         if name == self.reference:
@@ -191,12 +206,12 @@ class PolicyEvaluation:
             against = missing.refused(
                 f"{self.reference or 'the reference'} has no such estimate"
             )
-        return Line(
-            name,
-            asked.name,
-            self.without_rounds(value),
-            against,
-            value.minus(self.logged),
+        return PolicyEstimate(
+            policy=name,
+            estimator=asked.name,
+            value=self.without_rounds(value),
+            against_reference=against,
+            against_log=value.minus(self.logged),
         )
 
 
@@ -229,7 +244,7 @@ class Comparison(plotting.ShownInNotebooks):
 
     Attributes
     ----------
-    lines : tuple of Line
+    lines : tuple of PolicyEstimate
         Policy by estimator, the preferred estimator first.
     logged : Estimate
         What the logging policy earned in the same rounds, per round.
@@ -251,7 +266,7 @@ class Comparison(plotting.ShownInNotebooks):
         The simple policies among these, the one that earned most in those rounds first.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[PolicyEstimate, ...]
     logged: Estimate
     reference: str | None
     agreement: Mapping[str, float | None]
@@ -267,7 +282,7 @@ class Comparison(plotting.ShownInNotebooks):
         """Names in the order given."""
         return tuple(self.agreement)
 
-    def line(self, policy: str, estimator: str | None = None) -> Line | None:
+    def line(self, policy: str, estimator: str | None = None) -> PolicyEstimate | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         if policy not in self.agreement:
             raise InputError(
@@ -547,7 +562,7 @@ def compare(
             None if later.propensities is None else calibration(later.recoded(coding))
         )
         if later.propensities is None:
-            notes.append(TEXTS["without_propensities"])
+            notes.append(WITHOUT_PROPENSITIES)
     asked = chosen_estimators(estimators, later, with_direct)
     modelled = any(estimator.wants("predictions") for estimator in asked)
     predictions = predict_rewards(later, earlier) if modelled else None
@@ -571,30 +586,39 @@ def compare(
     doubt = None if checked is None else checked.doubt
     pairs = max(comb(len(makers), 2), 1)
     evaluation = PolicyEvaluation(
-        asked, logged, doubt, named, later.rounds <= keep_rounds, pairs
+        asked=asked,
+        logged=logged,
+        doubt=doubt,
+        reference=named,
+        keep_rounds=later.rounds <= keep_rounds,
+        pairs=pairs,
     )
 
-    as_model = past, earlier, later
+    # Simple policies have own slopes; the others learn the rounds in the log's own coding.
+    coded_earlier, coded_later, coded_past = earlier, later, past
     if feedback.arm_features is not coding:
-        before, after = earlier.recoded(coding), later.recoded(coding)
-        as_model = (
-            Past.from_feedback(before, after.rounds, windows, edges),
-            before,
-            after,
-        )
+        coded_earlier = earlier.recoded(coding)
+        coded_later = later.recoded(coding)
+        coded_past = Past.from_feedback(coded_earlier, later.rounds, windows, edges)
 
     def answers_of(name: str) -> Answers:
-        rounds = (past, earlier, later) if _is_simple(makers[name]) else as_model
-        return evaluation.answers(
-            name, Question(makers[name], *rounds, predictions, confidence, seed)
+        simple = _is_simple(makers[name])
+        task = EvaluationTask(
+            maker=makers[name],
+            past=past if simple else coded_past,
+            earlier=earlier if simple else coded_earlier,
+            later=later if simple else coded_later,
+            predictions=predictions,
+            confidence=confidence,
+            seed=seed,
         )
+        return evaluation.answers(name, task)
 
-    answers, first = dict[str, Answers](), [name for name in makers if name == named]
-    rest = [name for name in makers if name != named]
-    for names, processes in (
-        (first, 1),
-        (rest, jobs),
-    ):  # the others are compared with the reference
+    answers: dict[str, Answers] = {}
+    first = [name for name in makers if name == named]
+    others = [name for name in makers if name != named]
+    # The others are compared with the reference, which must have its answers before.
+    for names, processes in ((first, 1), (others, jobs)):
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
@@ -609,8 +633,8 @@ def compare(
         calibration=checked,
         notes=(
             *notes,
-            *([] if full else [TEXTS["followed"]]),
-            TEXTS["one_at_a_time"],
+            *([] if full else [FOLLOWED]),
+            ONE_AT_A_TIME,
         ),
         failures={
             name: answer.failure
@@ -630,7 +654,9 @@ def _is_simple(maker: Maker) -> bool:
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     """What the context cannot change in the policies that are not simple, as notes."""
     silent = None if coding is None else silent_context(coding)
-    return [] if silent is None else [f"{silent}. {TEXTS['own_slopes']}"]
+    if silent is None:
+        return []
+    return [f"{silent}. The simple policies that it is compared with have own slopes"]
 
 
 def _rounds_of(
@@ -660,8 +686,7 @@ def expected_value(
     weight_missing: Sequence[str] = (),
     latest: int = 20_000,
 ) -> dict[str, Any]:
-    """What the model's policy would have earned in the later half of the last rounds of its log, as plain
-    values.
+    """Return what the model's policy would have earned in the later half of its log, as plain values.
 
     It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression
     that never learns again is evaluated beside it.
@@ -690,16 +715,20 @@ def expected_value(
     """
     schema = model.schema
     if not schema.has_offered:
-        return {"known": False, "reason": TEXTS["no_offered"]}
+        reason = "the log has the chosen actions only, so what others would have earned cannot be known"
+        return {"known": False, "reason": reason}
     if (
         schema.propensity is None
         and schema.rewards is None
         and not schema.full_information
     ):
-        return {"known": False, "reason": TEXTS["without_propensities"]}
+        return {"known": False, "reason": WITHOUT_PROPENSITIES}
     entry = find_policy(model.policy_name)
     start = PolicyStart(
-        model.policy_name, exploration, delta, caution=caution_of(model)
+        name=model.policy_name,
+        exploration=exploration,
+        delta=delta,
+        caution=caution_of(model),
     )
     chosen: dict[str, Any] = {entry.name: start.contender()}
     chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}

@@ -17,7 +17,6 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_seed
 from invariant_bandits.evaluation.intervals import (
     BLOCKS,
-    TEXTS,
     Estimate,
     block_starts,
     effective_size,
@@ -34,7 +33,7 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NOT_PROBABILITIES = "propensities must be {} probabilities that add up to 1, got {}"
 OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
-"""What of a Question an estimator gets if it has a parameter of that name."""
+"""What of an EvaluationTask an estimator gets if it has a parameter of that name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +128,16 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     if earlier is not None:
         before = min(BLOCKS, earlier.rounds // 2)
         moments = earlier.moments(before, offered=False).followed_by(moments)
-    gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
-    squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
+    # Sums within blocks, added up over the past of each block.
+    gram = np.cumsum(moments.gram, axis=0)
+    cross = np.cumsum(moments.cross, axis=0)
+    squares = np.cumsum(moments.reward_square)
+    counts = np.cumsum(moments.counts)
     block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
-    slopes, bases = np.zeros((len(first), p)), np.zeros(len(first))
-    covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
+    slopes = np.zeros((len(first), p))
+    bases = np.zeros(len(first))
+    covariances = np.zeros((len(first), p, p))
+    centers = np.zeros((len(first), p))
     for b in range(len(first)):
         past = before + b
         if past == 0:
@@ -141,13 +145,14 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         G = gram[past - 1]
         c = cross[past - 1]
         n = counts[past - 1]
+        # (G + Λ)⁻¹c, Λ worth p rounds of each feature: its scale does not matter.
         scale = np.diagonal(G) / n
         ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
         inverse = np.linalg.inv(G + ridge)
         slopes[b] = inverse @ c
-        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(
-            n - past - p, 1.0
-        )
+        # Each block's mean and each slope take one degree of freedom.
+        left = max(float(squares[past - 1] - slopes[b] @ c), 0.0)
+        noise = left / max(n - past - p, 1.0)
         bases[b] = moments.reward_mean[past - 1]
         centers[b] = moments.feature_mean[past - 1]
         covariances[b] = noise * inverse
@@ -163,14 +168,18 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
     values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
     return Predictions(
-        values, feedback.of_logged(values), known, block, covariances, centers
+        values=values,
+        logged=feedback.of_logged(values),
+        known=known,
+        block=block,
+        covariances=covariances,
+        centers=centers,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """What would this policy have earned in the later rounds of a log? Asked of every estimator that can
-    answer.
+class EvaluationTask:
+    """A policy and the rounds in which estimators say what it would have earned.
 
     Parameters
     ----------
@@ -259,13 +268,11 @@ class RegisteredEstimator:
         """Whether the function takes a parameter of this name."""
         return name in inspect.signature(self.kind).parameters
 
-    def estimate(self, question: Question) -> Estimate:
+    def estimate(self, task: EvaluationTask) -> Estimate:
         """The answer. The function gets those of OPTIONS that it takes."""
-        options = {
-            name: getattr(question, name) for name in OPTIONS if self.wants(name)
-        }
-        argument = question.target if self.takes == "target" else question.policy()
-        return self.kind(question.later, argument, **options)
+        options = {name: getattr(task, name) for name in OPTIONS if self.wants(name)}
+        argument = task.target if self.takes == "target" else task.policy()
+        return self.kind(task.later, argument, **options)
 
 
 ESTIMATORS: Registry[RegisteredEstimator] = Registry(
@@ -319,7 +326,14 @@ def register_estimator(
 
     def registered(function: Function) -> Function:
         ESTIMATORS.add(
-            RegisteredEstimator(name, function, needs, takes, rank, assumption)
+            RegisteredEstimator(
+                name=name,
+                kind=function,
+                needs=needs,
+                takes=takes,
+                rank=rank,
+                assumption=assumption,
+            )
         )
         return function
 
@@ -515,6 +529,10 @@ def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
+"""An estimate is refused below so many effective rounds, if one round carries a larger share of the weight,
+or if a larger share of what the target plays is missing in the log. With fewer rounds, or one that counts for
+more, intervals over 30 blocks hold less often than they say; a missing share biases by as much of the reward.
+"""
 MISSING = (
     "support missing: {:.0f} % of what the target plays is never played in the log"
 )
@@ -530,8 +548,11 @@ def ips(
 ) -> Estimate:
     """Estimate the mean reward of a policy by inverse propensity scoring (Horvitz & Thompson 1952).
 
-    The estimate is the mean of w·r over the logged rounds, with reward r and importance weight w = target /
-    propensity. IPS is unbiased if the propensities (the logging policy's probabilities) are right. The
+    With reward r_t and importance weight w_t = target / propensity of the logged action::
+
+        V = 1/n · Σ w_t·r_t
+
+    IPS is unbiased if the propensities (the logging policy's probabilities) are right. The
     variance of IPS grows with the weights and with the mean reward.
 
     Parameters
@@ -571,7 +592,11 @@ def snips(
 ) -> Estimate:
     """Estimate the mean reward of a policy by self-normalised IPS (Swaminathan & Joachims 2015).
 
-    The estimate is Σ w·r / Σ w, with rewards r and importance weights w. SNIPS is consistent if the
+    With reward r_t and importance weight w_t of the logged action::
+
+        V = Σ w_t·r_t / Σ w_t
+
+    SNIPS is consistent if the
     propensities (the logging policy's probabilities) are right, or wrong by one constant factor. A constant
     added to all rewards changes the estimate by the same constant.
 
@@ -593,8 +618,12 @@ def doubly_robust(
 ) -> Estimate:
     """Estimate the mean reward of a policy by the doubly robust method (Dudík, Langford & Li 2011).
 
-    The estimate is the mean predicted reward under the policy plus the importance-weighted mean of the
-    prediction errors. The estimate is right if either the propensities or the predicted rewards are right. A
+    With r̂_t(a) the predicted reward of action a, π_t(a) its probability under the policy, a_t the logged
+    action and w_t its importance weight::
+
+        V = 1/n · Σ_t [Σ_a π_t(a)·r̂_t(a) + w_t·(r_t − r̂_t(a_t))]
+
+    The estimate is right if either the propensities or the predicted rewards are right. A
     linear regression on earlier rounds predicts the rewards (`predict_rewards`).
 
     Parameters
@@ -623,21 +652,31 @@ def _weighted(
     confidence: float,
     expected: Array | float | None = None,
 ) -> Estimate:
-    """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
-    support.
+    """Return Σ gains / Σ totals of rounds whose rewards count by importance weights (n,).
+
+    It is inconclusive where the weights have no support.
     """
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "expected": expected,
-        "reach": weights,
-        "round_weights": feedback.round_weights,
-    }
     return estimated(
-        gains, totals, confidence=confidence, reasons=support(weights)[1], **about
+        gains,
+        totals,
+        confidence=confidence,
+        reasons=support(weights)[1],
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=weights,
+        round_weights=feedback.round_weights,
     )
 
 
-@register_estimator("direct", needs="nothing", rank=9, assumption=TEXTS["direct"])
+LINEAR_REWARDS = (
+    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
+    " not choose and that change slowly; where this fails the interval is wrong however many rounds there"
+    " are, and a policy that learned from the same rewards looks better than it is"
+)
+"""What the direct method assumes."""
+
+
+@register_estimator("direct", needs="nothing", rank=9, assumption=LINEAR_REWARDS)
 def direct(
     feedback: Feedback,
     target: Array,
@@ -648,8 +687,11 @@ def direct(
 ) -> Estimate:
     """Estimate the mean reward of a policy from predicted rewards alone, for logs without propensities.
 
-    The estimate of the direct method is the mean predicted reward of the actions that the policy would
-    choose. The confidence interval covers the sampling error of the linear prediction, but not the error if
+    With r̂_t(a) the predicted reward of action a and π_t(a) its probability under the policy::
+
+        V = 1/n · Σ_t Σ_a π_t(a)·r̂_t(a)
+
+    The confidence interval covers the sampling error of the linear prediction, but not the error if
     rewards are not linear. Without `earlier` rounds, the first block of rounds is left out, because nothing
     before it predicts its rewards.
 
@@ -660,18 +702,16 @@ def direct(
     # A reward raises the predicted baseline of the next block by its share, so the reach is 1.
     known = model.known.astype(np.float64)
     expected = np.where(model.known, model.logged, feedback.rewards.mean())
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "expected": expected,
-        "reach": known,
-        "round_weights": feedback.round_weights,
-    }
-    about |= {
-        "notes": (TEXTS["direct"],),
-        "model_errors": model.errors_under(feedback, target),
-    }
     return estimated(
-        known * model.under(feedback, target), known, confidence=confidence, **about
+        known * model.under(feedback, target),
+        known,
+        confidence=confidence,
+        notes=(LINEAR_REWARDS,),
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=known,
+        model_errors=model.errors_under(feedback, target),
+        round_weights=feedback.round_weights,
     )
 
 
@@ -718,16 +758,15 @@ def accepted_value(
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    about: dict[str, Any] = {
-        "rewards": feedback.rewards,
-        "reach": weights,
-        "round_weights": feedback.round_weights,
-        "confidence": confidence,
-    }
-    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
-    reasons = replay_support(feedback, len(accepted))
     return estimated(
-        weights * feedback.rewards, weights, reasons=reasons, notes=notes, **about
+        weights * feedback.rewards,
+        weights,
+        confidence=confidence,
+        reasons=replay_support(feedback, len(accepted)),
+        notes=(f"mean over the policy's first {len(accepted):,} rounds",),
+        rewards=feedback.rewards,
+        reach=weights,
+        round_weights=feedback.round_weights,
     )
 
 
@@ -760,21 +799,27 @@ def mean_reward(
 ) -> Estimate:
     """Mean of rewards (n,) that the policy in question earned itself, of rounds with these weights."""
     once = ones(len(rewards))
-    about: dict[str, Any] = {"rewards": rewards, "reach": once}
     return estimated(
-        rewards, once, confidence=confidence, round_weights=round_weights, **about
+        rewards,
+        once,
+        confidence=confidence,
+        rewards=rewards,
+        reach=once,
+        round_weights=round_weights,
     )
 
 
 def ones(rounds: int) -> Array:
-    """The weight 1 of every round (n,), in no memory."""
+    """Return unit weights (n,) as a read-only broadcast view."""
     return np.broadcast_to(np.float64(1.0), (rounds,))
 
 
 def importance_weights(feedback: Feedback, target: Array) -> Array:
     """w (n,): probability of the logged action under the target over that under the log."""
     if feedback.propensities is None:
-        raise InputError(TEXTS["propensities_missing"])
+        raise InputError(
+            "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
+        )
     return np.asarray(
         feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
     )
@@ -793,8 +838,10 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
 
 
 def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
-    """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if
-    any.
+    """Return reasons not to conclude from so many accepted rounds.
+
+    Each of the n rounds in which the policy agrees with the log is accepted with probability p_min, so
+    that n·p_min are expected.
     """
     assert feedback.propensities is not None
     rate = float(feedback.propensities.min())
@@ -829,6 +876,6 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     share = float(weights.max() / weights.sum())
     if share > LARGEST_SHARE:
         reasons.append(
-            TEXTS["one_round"].format(share=100.0 * share, most=100.0 * LARGEST_SHARE)
+            f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"
         )
     return effective, tuple(reasons)

@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
-from invariant_bandits.storage import read_toml
 
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 BLOCKS = 30
+"""Blocks of consecutive rounds: Student's t with 29 degrees of freedom is 4 % wider than a normal."""
 PIECES = 4
+"""Pieces of a block, by which `dependence_of_blocks` sees what crosses a boundary between blocks."""
 UNSEEN_MEMORY = 2.0
+"""m in `dependence_of_blocks`, which says what memory it suffices for."""
 
 
 def mean_and_error(values: Array) -> tuple[float, float]:
@@ -34,8 +34,10 @@ def mean_and_error(values: Array) -> tuple[float, float]:
 
 
 def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
-    """Mean per item of clusters, given as their numbers of items and sums (B,), and its error from how the
-    clusters that are not empty differ; None where there are too few of them.
+    """Return the mean per item of clusters and its standard error, None where there are too few clusters.
+
+    The clusters (B,) are given as their numbers of items and their sums; the error is from how the clusters
+    that are not empty differ.
     """
     used = counts > 0.0
     total = float(counts.sum())
@@ -51,21 +53,20 @@ def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
 
 
 def scaled_block_sums(values: Array) -> Array:
-    """Sums of (n,) over B blocks, times √(F·B/(B−1)): the sum of their squares estimates the variance of the
-    total.
+    """Return block sums of (n,) whose sum of squares estimates the variance of the total.
 
-    F ≥ 1 is for blocks that depend on each other (`dependence_of_blocks`). The values should add up to 0: so
-    does the one block that two or three values make.
+    They are the sums over B blocks, times √(F·B/(B−1)). F ≥ 1 is for blocks that depend on each other
+    (`dependence_of_blocks`). The values should add up to 0: so does the one block that two or three values
+    make.
     """
     sums = block_sums(values)
-    return np.asarray(
-        sums * np.sqrt(dependence_of_blocks(values) * len(sums) / max(len(sums) - 1, 1))
-    )
+    blocks = len(sums)
+    factor = dependence_of_blocks(values) * blocks / max(blocks - 1, 1)
+    return np.asarray(sums * np.sqrt(factor))
 
 
 def dependence_of_blocks(values: Array) -> float:
-    """F: how many times the variance of the total of values (n,) exceeds what B independent blocks make of
-    it.
+    """Return F: the variance of the total of values (n,) over that of B independent blocks.
 
     Rounds on either side of a boundary between blocks may depend on each other. Thirty block sums cannot show
     it, 120 quarters of blocks can. With q_j their sums, Q_h the mean of q_j·q_{j+h} over j, and σ² = B/(B−1)
@@ -81,16 +82,20 @@ def dependence_of_blocks(values: Array) -> float:
     1 if there are fewer rounds than quarters.
     """
     sums = block_sums(values)
-    blocks, squares = len(sums), float(sums @ sums)
+    blocks = len(sums)
+    squares = float(sums @ sums)
     if len(values) < PIECES * blocks or squares == 0.0:
         return 1.0
     quarters = np.add.reduceat(values, _starts(len(values), PIECES * blocks))
 
-    def covariance(apart: int) -> float:
-        return float((quarters[apart:] * quarters[:-apart]).mean())
+    def covariance(lag: int) -> float:
+        """Q_h: mean product of quarters h apart."""
+        return float((quarters[lag:] * quarters[:-lag]).mean())
 
-    far_apart = sum(covariance(apart) for apart in range(PIECES, 2 * PIECES)) / PIECES
-    across = covariance(1) - max(0.0, far_apart)
+    # What quarters a block or more apart share is a slow drift of the mean, which blocks have counted.
+    slow = sum(map(covariance, range(PIECES, 2 * PIECES))) / PIECES
+    across = covariance(1) - max(0.0, slow)
+    # σ², what independent blocks would make of it
     independent = squares * blocks / (blocks - 1)
     return 1.0 + max(0.0, 2.0 * UNSEEN_MEMORY * (blocks - 1) * across / independent)
 
@@ -123,6 +128,9 @@ def clustering(values: Array) -> float:
 
 
 ALMOST_SYMMETRIC = 1e-4
+"""Skewness below which a gamma distribution is a normal one: its quantiles differ by less than a part in
+10,000 of a standard deviation, while the shape 4/skewness² loses digits.
+"""
 
 
 def rare_reward_interval(
@@ -132,8 +140,7 @@ def rare_reward_interval(
     clustered: float,
     confidence: float,
 ) -> tuple[float, float, float]:
-    """Return the standard error of an estimate V, and how far its confidence interval reaches below and above
-    V.
+    """Return the standard error of an estimate V, and how far its interval reaches below and above V.
 
     The interval is the union of Student's t interval over blocks of rounds and of two intervals from gamma
     distributions, which allow for rewards not seen yet::
@@ -162,38 +169,45 @@ def rare_reward_interval(
     scale = max(float(np.abs(influence).max()), unseen_up, -unseen_down)
     if scale == 0.0:
         return 0.0, 0.0, 0.0
+    # In units of the largest influence, so that third powers of large rewards do not overflow.
     z = influence / scale
     up = unseen_up / scale
     down = unseen_down / scale
     S = scaled_block_sums(z)
     error = float(np.sqrt(S @ S))
     student = student_quantile(len(z), confidence) * error
-    lows = (
+    # Rounds one by one (z) and blocks (S): rewards may be rare in either.
+    low = (
         -student,
         _gamma_end(z, down, alpha),
         _gamma_end(S, clustered * down, alpha),
     )
-    highs = (
+    high = (
         student,
         _gamma_end(z, up, 1.0 - alpha),
         _gamma_end(S, clustered * up, 1.0 - alpha),
     )
-    return scale * error, -scale * float(np.min(lows)), scale * float(np.max(highs))
+    # NumPy's minimum, because a NaN must not hide behind a finite end.
+    return scale * error, -scale * float(np.min(low)), scale * float(np.max(high))
 
 
 def _gamma_end(x: Array, u: float, p: float) -> float:
-    """Gamma(x, u, p): the p-quantile of a shifted gamma distribution with mean u and the cumulants of x and
-    u.
+    """Return Gamma(x, u, p): a p-quantile of the shifted gamma with mean u and the cumulants of x and u.
 
     With κ₂ = Σx² + u² and κ₃ = 2(Σx³ + u³) its shape is a = 4κ₂³/κ₃², its scale s = κ₃/(2κ₂), and the
     quantile u − a·s + s·gammaincinv(a, p if s > 0 else 1 − p). Where |κ₃| < 1e-4·κ₂^1.5 it is that of a
     normal distribution.
     """
-    k2, k3 = float(x @ x) + u * u, 2.0 * (float((x * x) @ x) + u**3)
+    # Sums of independent terms have the sums of the terms' cumulants.
+    k2 = float(x @ x) + u * u
+    k3 = 2.0 * (float((x * x) @ x) + u**3)
     if abs(k3) < ALMOST_SYMMETRIC * k2**1.5 or k2 == 0.0:
         return u + float(np.sqrt(k2) * special.ndtri(p))
-    a, s = 4.0 * k2**3 / k3**2, k3 / (2.0 * k2)
-    return u - a * s + s * float(special.gammaincinv(a, p if s > 0.0 else 1.0 - p))
+    # A gamma of shape a and scale s has variance a·s² = κ₂ and skewness 2/√a; s < 0 mirrors it.
+    a = 4.0 * k2**3 / k3**2
+    s = k3 / (2.0 * k2)
+    quantile = float(special.gammaincinv(a, p if s > 0.0 else 1.0 - p))
+    return u - a * s + s * quantile
 
 
 def student_quantile(rounds: int, confidence: float) -> float:
@@ -215,16 +229,17 @@ def unseen_sizes(residuals: Array) -> tuple[float, float]:
     e = residuals / scale
     squares = float(e @ e)
     gaussian = float(np.sqrt(2.0 / np.pi * squares / len(e)))
-    cubes_above, cubes_below = (
-        float(np.maximum(signed, 0.0) @ (e * e)) for signed in (e, -e)
-    )
-    above, below = (
-        max(0.0, cubes / squares - gaussian) for cubes in (cubes_above, cubes_below)
-    )
-    return scale * above, scale * below
+
+    def beyond(signed: Array) -> float:
+        """u⁺ of residuals with this sign, in units of the largest: Σ(e⁺)³/Σe² less the Gaussian part."""
+        cubes = float(np.maximum(signed, 0.0) @ (e * e))
+        return scale * max(0.0, cubes / squares - gaussian)
+
+    return beyond(e), beyond(-e)
 
 
 FEWEST_DIFFERENT = 20
+"""Rewards other than the most common one, from which on their sizes are known well enough for an interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +322,27 @@ class Estimate:
     contributions: Contributions | None = field(default=None, repr=False)
     model_errors: Array = field(default_factory=lambda: np.zeros((1, 1)), repr=False)
 
+    @classmethod
+    def inconclusive(
+        cls,
+        reasons: tuple[str, ...],
+        *,
+        effective_sample: float,
+        rounds: int,
+        **fields: Any,
+    ) -> Estimate:
+        """Return an estimate without a value, and why; `fields` are further attributes."""
+        return cls(
+            value=np.nan,
+            low=-np.inf,
+            high=np.inf,
+            standard_error=np.inf,
+            effective_sample=effective_sample,
+            rounds=rounds,
+            reasons=reasons,
+            **fields,
+        )
+
     @property
     def concludes(self) -> bool:
         """Whether the interval may be used."""
@@ -317,18 +353,23 @@ class Estimate:
         """Of a gain: whether there is one. "yes", "no", "no difference" or "unknown"."""
         if not self.concludes:
             return "unknown"
-        return "yes" if self.low > 0.0 else "no" if self.high < 0.0 else "no difference"
+        if self.low > 0.0:
+            return "yes"
+        return "no" if self.high < 0.0 else "no difference"
 
     def minus(self, other: Estimate, among: int = 1) -> Estimate:
-        """The paired difference of two estimates from the same rounds; its interval holds at once with those
-        of all others `among` so many differences (Bonferroni).
+        """Return the paired difference of two estimates from the same rounds.
+
+        Its interval holds at once with those of all others `among` so many differences (Bonferroni).
         """
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError(
                 "estimates must come from the same rounds at the same confidence"
             )
         if self.contributions is None or other.contributions is None:
-            raise InputError(TEXTS["rounds_not_kept"])
+            raise InputError(
+                "differences are taken of values whose rounds are kept, not of differences or long logs"
+            )
         return _concluded(
             (self.contributions, other.contributions),
             confidence=1.0 - (1.0 - self.confidence) / among,
@@ -344,14 +385,14 @@ class Estimate:
     @property
     def interval(self) -> str:
         """Value and interval with their signs, for tables."""
-        known = f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
-        return known if self.concludes else "cannot be known"
+        if not self.concludes:
+            return "cannot be known"
+        return f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
 
     def __str__(self) -> str:
-        known = f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
-        return (
-            known if self.concludes else f"cannot be known: {'; '.join(self.reasons)}"
-        )
+        if not self.concludes:
+            return f"cannot be known: {'; '.join(self.reasons)}"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -421,15 +462,15 @@ def estimated(
         whole = replace(whole, residuals=gains - whole.value * weights)
     else:
         expected = whole.value if expected is None else expected
-        residuals = (
-            rewards
-            if isinstance(expected, float) and expected == 0.0
-            else rewards - expected
-        )
+        residuals = rewards
+        if not (isinstance(expected, float) and expected == 0.0):
+            residuals = rewards - expected
         whole = replace(whole, residuals=residuals, reach=reach)
     parts = (gains, weights, whole.residuals, gains if reach is None else reach)
     if {np.shape(part) for part in parts} != {(gains.size,)}:
-        raise InputError(TEXTS["shapes_differ"].format(shape=gains.shape))
+        raise InputError(
+            f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
+        )
     if effective_sample is None:
         effective_sample = effective_size(weights if reach is None else reach)
     return _concluded(
@@ -449,8 +490,9 @@ def effective_size(weights: Array) -> float:
 
 
 def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
-    """Why rewards (n,) cannot say how large others may be; empty if they can. The size of rewards is no
-    reason.
+    """Return why rewards (n,) cannot say how large others may be; empty if they can.
+
+    The size of rewards is not a reason.
     """
     if len(rewards) == 0:
         return ()
@@ -461,9 +503,7 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     if len(values) > 2 and different < FEWEST_DIFFERENT:
         common = values[counts.argmax()]
         return (
-            TEXTS["few_differ"].format(
-                different=different, common=common, fewest=FEWEST_DIFFERENT
-            ),
+            f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",
         )
     return ()
 
@@ -478,13 +518,21 @@ def _concluded(
     model_errors: Array,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    """The estimate of one ratio, or of the difference of two; an end that is not finite does not conclude."""
-    n, kept = len(parts[0].gains), parts[0] if len(parts) == 1 else None
-    about = (notes, confidence, kept, model_errors)
+    """Return the estimate of one ratio, or of the difference of two.
+
+    If an end of its interval is infinite, the estimate is inconclusive.
+    """
+    n = len(parts[0].gains)
+    kept = parts[0] if len(parts) == 1 else None
     if n < 4 or any(part.weights.sum() == 0.0 for part in parts):
-        reasons = reasons or ("there are no rounds to average",)
-        return Estimate(
-            np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about
+        return Estimate.inconclusive(
+            reasons or ("there are no rounds to average",),
+            effective_sample=effective_sample,
+            rounds=n,
+            notes=notes,
+            confidence=confidence,
+            contributions=kept,
+            model_errors=model_errors,
         )
     value = parts[0].value - sum(part.value for part in parts[1:])
     influence = parts[0].influence - sum(part.influence for part in parts[1:])
@@ -493,6 +541,7 @@ def _concluded(
     error, below, above = rare_reward_interval(
         influence, up, down, clustered, confidence
     )
+    # Errors of a model are independent within a block and add up over blocks, beside the error of sampling.
     model_error = float(np.linalg.norm(model_errors, axis=1).sum())
     beyond = student_quantile(n, confidence) * model_error
     low = value - float(np.hypot(below, beyond))
@@ -502,7 +551,19 @@ def _concluded(
         reasons = reasons or ("the interval has no finite end",)
     if reasons:
         low, high = -np.inf, np.inf
-    return Estimate(value, low, high, error, effective_sample, n, reasons, *about)
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        standard_error=error,
+        effective_sample=effective_sample,
+        rounds=n,
+        reasons=reasons,
+        notes=notes,
+        confidence=confidence,
+        contributions=kept,
+        model_errors=model_errors,
+    )
 
 
 def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
@@ -512,28 +573,28 @@ def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
     reaches; where a reach is not known, it may move one up and the other down.
     """
     if len(parts) == 2 and any(part.reach is None for part in parts):
-        (up, down), (other_up, other_down) = (_unseen_moves((part,)) for part in parts)
+        up, down = _unseen_moves(parts[:1])
+        other_up, other_down = _unseen_moves(parts[1:])
         return up - other_down, down - other_up
-    higher = lower = np.zeros(1)
+    # Moves (2, n) by one reward above and by one below what was expected, in each round.
+    moves = np.zeros((2, 1))
     for part, sign in zip(parts, (1.0, -1.0), strict=False):
         above, below = unseen_sizes(part.residuals)
-        higher = higher + sign * above * part.reach_of_value
-        lower = lower - sign * below * part.reach_of_value
-    moves = [float(end) for move in (higher, lower) for end in (move.max(), move.min())]
-    return max(0.0, *moves), min(0.0, *moves)
+        moves = moves + np.outer((sign * above, -sign * below), part.reach_of_value)
+    return max(0.0, float(moves.max())), min(0.0, float(moves.min()))
 
 
 def _clustering_of_rewards(parts: Sequence[Contributions]) -> float:
-    """1 + (D − 1)·ρ: the clustering D of the centred residuals, of which the reach M lets ρ = (ΣM)²/(nΣM²)
-    through.
+    """Return 1 + (D − 1)·ρ, for clustered rewards of which an estimate feels a part only.
 
-    For a difference M is that of the reaches, D the larger one of both. All of it where a reach is not known.
+    D is the clustering of the centred residuals, of which the reach M lets ρ = (ΣM)²/(nΣM²) through. For a
+    difference M is that of the reaches, D the larger one of both. All of it where a reach is not known.
     """
     largest = max(clustering(part.residuals - part.residuals.mean()) for part in parts)
     if any(part.reach is None for part in parts):
         return largest
     reach = parts[0].reach_of_value - sum(part.reach_of_value for part in parts[1:])
     squares = len(reach) * float(reach @ reach)
-    return 1.0 + (largest - 1.0) * (
-        float(reach.sum()) ** 2 / squares if squares > 0.0 else 0.0
-    )
+    if squares == 0.0:
+        return 1.0
+    return 1.0 + (largest - 1.0) * (float(reach.sum()) ** 2 / squares)

@@ -1,6 +1,4 @@
-"""From a log, as it lies there, to Feedback: features learned from the rounds that policies are fitted on,
-only.
-"""
+"""From a log to Feedback, with features learned from the rounds that policies are fitted on."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from invariant_bandits.evaluation.estimators import (
     mean_reward,
     snips,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate, student_quantile
+from invariant_bandits.evaluation.intervals import Estimate, student_quantile
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.external_sort import in_time_order
@@ -154,15 +152,28 @@ def read_feedback(
     opened = open_log(source, schema)
     opened.schema.require_action()
     if opened.schema.ranking is not None:
-        raise InputError(TEXTS["ranking"].format(opened.schema.ranking))
+        raise InputError(
+            f"the log is a ranking: rows of one {opened.schema.ranking} are items at different positions, and"
+            " what another order would have earned is not in it. `fit` says which features attract clicks at"
+            " the same position; if positions do not matter, say --ranking none"
+        )
     opened.schema.require_direction()
     if not opened.schema.has_offered:
-        raise InputError(TEXTS["chosen_only"])
+        raise InputError(
+            "the log has the chosen actions only: which others were offered is not in it, so it cannot be"
+            " known what another policy would have done, let alone earned. Log all offered actions (a column"
+            " of lists, or one row per action with a round id); `fit` still says what is stable in this log"
+            " and what drifts"
+        )
     log = in_time_order(opened)
     options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
     quality = QualityReport()
-    notes = [*log.notes, *([TEXTS["sorted"]] if log is not opened else [])]
+    notes = list(log.notes)
+    if log is not opened:
+        notes.append(
+            "the rounds were not in the order of time and have been sorted by it"
+        )
     gathered = _Gathered(latest, expanding)
     weights, said = _missing_weights(log, weight_missing)
     notes += said
@@ -177,7 +188,8 @@ def read_feedback(
     if latest is not None and quality.rounds > latest:
         wider = np.sqrt(quality.rounds / latest)
         notes.append(
-            TEXTS["latest"].format(latest=latest, rounds=quality.rounds, wider=wider)
+            f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
+            f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
         )
     raw = gathered.feedback(seed, notes)
     release_memory()
@@ -194,9 +206,16 @@ def read_feedback(
         feature_map, dropped = pruned.feature_map, pruned.dropped
         notes += pruned.notes
         raw = replace(raw, feature_names=tuple(feature_map.names))
-    about = (tuple(notes), gathered.positions, gathered.offered_arms)
     return LoggedFeedback(
-        raw, log.schema, feature_map, quality, windows, dropped, *about
+        feedback=raw,
+        schema=log.schema,
+        feature_map=feature_map,
+        quality=quality,
+        windows=windows,
+        dropped=dropped,
+        notes=tuple(notes),
+        positions=gathered.positions,
+        offered_arms=gathered.offered_arms,
     )
 
 
@@ -300,21 +319,26 @@ class _Gathered:
                 rows["offered"], self.features.cross_rows, self.features.dim
             )
         self.positions, self.offered_arms = joined["position"], rows["offered_arms"]
-        about: dict[str, Any] = {
-            "counts": joined["offered_counts"],
-            "times": joined["times"],
-        }
         if joined["action"] is None:
-            notes.append(TEXTS["uniform_log"])
-            return Feedback.from_full_information(
-                rows["offered"], rows["all_rewards"], seed=seed, **about
+            notes.append(
+                "the log does not say which action was chosen; 'the log' is here a choice at random among the"
+                " offered"
             )
-        about |= {
-            "propensities": joined["propensity"],
-            "offered_rewards": rows["all_rewards"],
-        }
+            return Feedback.from_full_information(
+                rows["offered"],
+                rows["all_rewards"],
+                seed=seed,
+                counts=joined["offered_counts"],
+                times=joined["times"],
+            )
         read = Feedback.from_arrays(
-            rows["offered"], joined["action"], joined["rewards"], **about
+            rows["offered"],
+            joined["action"],
+            joined["rewards"],
+            counts=joined["offered_counts"],
+            times=joined["times"],
+            propensities=joined["propensity"],
+            offered_rewards=rows["all_rewards"],
         )
         return replace(read, round_weights=joined["round_weights"])
 
@@ -515,8 +539,9 @@ def _target(
     labels: tuple[str, ...],
     shares: Mapping[float | None, Mapping[str, float]],
 ) -> Any:
-    """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has
-    any.
+    """Return probabilities of all offered arms (rows,): their shares among those offered with them.
+
+    They are equal where no offered arm has a share.
     """
     table = {
         key: np.array([of.get(label, 0.0) for label in labels])

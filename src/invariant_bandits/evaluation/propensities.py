@@ -20,7 +20,6 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.evaluation.intervals import TEXTS
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.spill import RowCollector
 
@@ -106,7 +105,8 @@ def with_propensities(
         ]
     if source == "estimated":
         return later.with_propensities(estimate_propensities(later, earlier=earlier)), [
-            TEXTS["estimated"]
+            "propensities: estimated by a conditional logistic model from earlier choices; they assume that"
+            " the log shows all that the logging policy looked at"
         ]
     return later, []
 
@@ -143,6 +143,7 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
     value, gradient, curvature = _likelihood(parts, theta, penalty)
+    # Newton's steps, halved until the likelihood grows by a tenth of what its slope promises (Armijo).
     for _ in range(MOST_STEPS):
         step = np.linalg.solve(curvature, gradient)
         promised = float(gradient @ step)
@@ -162,7 +163,7 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
 
 
 def _choice_chances(feedback: Feedback, theta: Array) -> Array:
-    """softmax(φᵀθ) within each round (rows,)."""
+    """Return softmax(φᵀθ) within each round (rows,); less the largest score, no exponential overflows."""
     score = feedback.offered @ theta
     score -= np.repeat(
         np.maximum.reduceat(score, feedback.starts[:-1]), feedback.counts
@@ -190,18 +191,20 @@ def _likelihood(
         if before * CURVATURE_PARTS // rows == seen * CURVATURE_PARTS // rows:
             gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
             continue
+        # φ̄ = Σ p·φ per round; the gradient adds φ_chosen − φ̄, the curvature Σ p·(φ − φ̄)(φ − φ̄)ᵀ.
         mean = part.sums_per_round(chances[:, None] * part.offered)
         away = part.offered - np.repeat(mean, part.counts, axis=0)
         gradient = gradient + (part.features - mean).sum(axis=0)
         curvature = curvature + away.T @ (chances[:, None] * away)
         bent += len(part.offered)
+    # The parts that were not bent are taken to bend as the others do.
     if bent < rows:
         curvature = curvature + (curvature - np.diag(penalty)) * (rows / bent - 1.0)
     return value, gradient, curvature
 
 
 ROUNDING = 1e-9  # of numbers near 1: differences and spreads below it are not real
-MOST_POSITIONS = 10
+MOST_POSITIONS = 10  # more checks would each need a larger gap (Bonferroni)
 ENOUGH_FOR_BINS = 1_000_000  # propensities of so many actions say where bins end, if a log comes in parts
 
 
@@ -231,19 +234,16 @@ class PropensityCheck:
     def gap(self) -> float:
         """Relative difference of frequencies. For features the difference itself, in standard deviations."""
         difference = self.observed - self.expected
-        return (
-            difference
-            if self.kind == "feature"
-            else difference / max(self.expected, 1e-12)
-        )
+        if self.kind == "feature":
+            return difference
+        return difference / max(self.expected, 1e-12)
 
     @property
     def gap_in_words(self) -> str:
         """The gap with its unit."""
-        shares = f"{100.0 * self.gap:+.1f} %"
-        return (
-            f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else shares
-        )
+        if self.kind == "feature":
+            return f"{self.gap:+.2f} standard deviations"
+        return f"{100.0 * self.gap:+.1f} %"
 
     @property
     def z(self) -> float:
@@ -257,8 +257,7 @@ class PropensityCheck:
 
 
 def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
-    """Checks for propensities of all offered actions (rows,): bins of them, positions and features are chosen
-    as often as they promise.
+    """Check propensities (rows,): bins, positions and features are chosen as often as they promise.
 
     With v a value of every action, its expected mean in a round is m = Σ p·v, with variance Σ p·(v − m)².
     """
@@ -287,7 +286,15 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             chosen = values[part.logged_rows].sum()
             variance = (chances * away * away).sum()
             total += values.sum(), mean.sum(), chosen, variance
-    checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
+    checks = [
+        PropensityCheck(
+            kind="sum",
+            name="sum over a round, furthest",
+            expected=1.0,
+            observed=furthest,
+            standard_error=0.0,
+        )
+    ]
     for (kind, name), (rows, *numbers, variance) in zip(
         names, totals.tolist(), strict=True
     ):
@@ -295,7 +302,15 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             expected, observed, error = (
                 number / scale for number in (*numbers, variance**0.5)
             )
-            checks.append(PropensityCheck(kind, name, expected, observed, error))
+            checks.append(
+                PropensityCheck(
+                    kind=kind,
+                    name=name,
+                    expected=expected,
+                    observed=observed,
+                    standard_error=error,
+                )
+            )
     return checks
 
 
@@ -306,9 +321,7 @@ def _adding_up(part: Feedback) -> Array:
 
 
 def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
-    """Checks for propensities of the logged actions only (n,): weighted by them, do these look like all
-    offered?
-    """
+    """Check propensities of the logged actions (n,): weighted by them, do these look like all offered?"""
     names = [("all", "all actions"), *_column_names(feedback)]
     columns = _columns(feedback)
     totals = np.zeros((len(names), 4))
@@ -328,7 +341,11 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
         error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
         checks.append(
             PropensityCheck(
-                kind, name, expected / scale, observed / scale, error / scale
+                kind=kind,
+                name=name,
+                expected=expected / scale,
+                observed=observed / scale,
+                standard_error=error / scale,
             )
         )
     return checks
@@ -423,9 +440,7 @@ class Calibration:
 
     @property
     def harmless(self) -> PropensityCheck | None:
-        """The most significant check whose gap is too small to matter, if chance does not explain it at
-        `level`.
-        """
+        """The worst check whose gap is too small to matter, unless chance explains it at `level`."""
         worst = self._most_significant(material=False)
         return worst if self._corrected(worst) < self.level else None
 
@@ -437,11 +452,9 @@ class Calibration:
 
     def _corrected(self, check: PropensityCheck | None) -> float:
         """The two-sided p-value of a check, times the number of all (Bonferroni)."""
-        return (
-            1.0
-            if check is None
-            else min(1.0, len(self.checks) * 2.0 * float(special.ndtr(-check.z)))
-        )
+        if check is None:
+            return 1.0
+        return min(1.0, len(self.checks) * 2.0 * float(special.ndtr(-check.z)))
 
     @property
     def p_value(self) -> float:
@@ -475,7 +488,11 @@ class Calibration:
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
-            return str(TEXTS["harmless"].format(odds=odds, check=harmless))
+            gap = f"{harmless.name} is off by {harmless.gap_in_words}"
+            return (
+                f"nothing that matters speaks against them ({odds}); {gap}, more than chance allows, but too"
+                " little to matter"
+            )
         return f"nothing speaks against them ({odds})"
 
     @property

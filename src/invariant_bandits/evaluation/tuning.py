@@ -15,11 +15,11 @@ import numpy as np
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.evaluation.estimators import (
-    Question,
+    EvaluationTask,
     RegisteredEstimator,
     predict_rewards,
 )
-from invariant_bandits.evaluation.intervals import TEXTS, Estimate
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.propensities import with_propensities
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
@@ -78,8 +78,9 @@ class Tuning:
     notes: tuple[str, ...] = ()
 
     def simple(self) -> tuple[str, ...]:
-        """The simple policies: first the best, which is the first of SIMPLE that is not clearly worse than
-        any.
+        """Return the simple policies, the best of them first.
+
+        The best is the first of SIMPLE that is not clearly worse than any.
         """
         names = [
             name
@@ -139,8 +140,7 @@ def candidates(policy: str, window: int) -> list[dict[str, Any]]:
 
 
 def choose(tried: Sequence[Setting]) -> Setting:
-    """Choose the longest memory that is not likely worse, and with it the least exploration that is not
-    surely worse.
+    """Choose the longest memory that is not likely worse, with the least exploration not surely worse.
 
     Policies learn the logged rounds whatever they play. To explore cannot teach them more there, so noise
     alone would decide between settings that hardly differ. So it would between memories on a short log.
@@ -213,7 +213,11 @@ def tune(
         if maker.kind in TUNED and not maker.options
     }
     if not kinds or earlier.rounds < FEWEST:
-        return Tuning(notes=(TEXTS["untuned"].format(fewest=FEWEST),) if kinds else ())
+        untuned = (
+            f"the rounds before those reported are fewer than {FEWEST}: simple policies have their published"
+            " settings"
+        )
+        return Tuning(notes=(untuned,) if kinds else ())
     played = min(round(PLAYED * earlier.rounds), MOST_PLAYED)
     begin = earlier.rounds - played
     first, last = earlier.between(0, begin), earlier.between(begin, earlier.rounds)
@@ -235,7 +239,15 @@ def tune(
         maker = Contender(kinds[task[0]], task[1])
         try:
             return estimator.estimate(
-                Question(maker, past, first, last, predictions, 0.95, seed)
+                EvaluationTask(
+                    maker=maker,
+                    past=past,
+                    earlier=first,
+                    later=last,
+                    predictions=predictions,
+                    confidence=0.95,
+                    seed=seed,
+                )
             )
         except InputError:  # the policy cannot be fitted: the comparison says why
             return None
@@ -252,7 +264,12 @@ def tune(
     for index in sorted(estimates):
         name, options = tasks[index]
         tried.setdefault(name, []).append(Setting(options, estimates[index]))
-    note = TEXTS["tuned"].format(rounds=played, estimator=estimator.name)
+    note = (
+        f"exploration and memory of simple policies were chosen by {estimator.name} on the last {played:,}"
+        " rounds before those reported, and so was the best of these policies; the rounds reported had no"
+        " say. As every policy learns from the logged actions there, little exploration is best: a policy"
+        " that plays on its own may need more"
+    )
     return Tuning(
         {name: choose(settings) for name, settings in tried.items()},
         kinds,

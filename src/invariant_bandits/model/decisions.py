@@ -156,9 +156,7 @@ class Ledger(ThreadSafe):
             return None, value
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
-        """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they
-        contradict.
-        """
+        """Return which (decision, reward) pairs are new, or raise if one cannot be or two contradict."""
         new: dict[str, tuple[OpenDecision, float]] = {}
         for index, pair in enumerate(pairs):
             if not isinstance(pair, Sequence) or len(pair) != 2:

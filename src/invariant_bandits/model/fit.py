@@ -157,7 +157,13 @@ def _sum_by_arm(sample: ArmSample, layout: ArmLayout, theta: Array) -> LogitSums
         gradient[0, own] = sums.gradient[0]
         likelihood = likelihood + sums.log_likelihood
         variance = variance + sums.variance
-    return LogitSums(theta, information, gradient, likelihood, variance)
+    return LogitSums(
+        theta=theta,
+        information=information,
+        gradient=gradient,
+        log_likelihood=likelihood,
+        variance=variance,
+    )
 
 
 def fit_logs(
@@ -234,7 +240,13 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(policy, exploration, delta, horizon, caution)
+    start = PolicyStart(
+        name=policy,
+        exploration=exploration,
+        delta=delta,
+        horizon=horizon,
+        caution=caution,
+    )
     start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(with_fields(schema, fields), features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()

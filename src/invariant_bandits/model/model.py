@@ -180,7 +180,13 @@ class Model(ThreadSafe):
                 expected = (self.policy.scores(features).mean + self.baseline).tolist()
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
-            decision = Decision(name, actions[place], propensity, scores, self.identity)
+            decision = Decision(
+                id=name,
+                action=actions[place],
+                propensity=propensity,
+                scores=scores,
+                version=self.identity,
+            )
             kept = {key: serving.plain(values) for key, values in columns.items()}
             if labels:  # what all arms share is kept once
                 kept = {
@@ -241,9 +247,7 @@ class Model(ThreadSafe):
     def _offered(
         self, context: Any, arms: Any
     ) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
-        """Labels of the offered arms, none for feature rows, and raw columns with one value per offered
-        action.
-        """
+        """Return labels of the offered arms, none for feature rows, and the raw columns of the actions."""
         if self.arms is None:
             return (), self._columns(context, arms)
         labels = self.arms.active if arms is None else self.arms.offerable(arms)

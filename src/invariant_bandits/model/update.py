@@ -1,5 +1,4 @@
-"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is
-said.
+"""New rounds for a model: their windows follow its windows, and what changed is said.
 
 Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read
 again.
@@ -10,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,13 @@ from scipy import stats
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
-from invariant_bandits.decomposition.effects import POINTS, REWARD, final_arm_effects
+from invariant_bandits.decomposition.effects import (
+    POINTS,
+    REWARD,
+    EffectPath,
+    effect_paths,
+    final_arm_effects,
+)
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
 from invariant_bandits.logs.arm_coding import has_binary_rewards
@@ -154,8 +160,7 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
 def _stable_p_value(
     fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array
 ) -> float:
-    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved
-    there.
+    """Return the p-value of a shift (p,) of covariance (p, p) along the stable directions.
 
     The split is an estimate, so a little of the drift is in its stable part: the old windows say how much
     their coefficients differ there beyond sampling error, and Fisher's F allows for how little they know
@@ -296,10 +301,37 @@ class Update:
     stable_p_value: float | None
     reward_shift: tuple[float, float, float]
 
+    @cached_property
+    def new_drift(self) -> tuple[EffectPath, ...]:
+        """Effects of labelled arms that showed no drift before and changed within the new windows."""
+        if self.before.arms is None:
+            return ()
+        # Rounds that were added to the last old window are new ones, too.
+        windows = self.model.moments.windows
+        first = min(self.before.moments.windows, windows - 1)
+        drifted = {path.title for path in effect_paths(self.before) if path.drifts}
+        return tuple(
+            path
+            for path in effect_paths(self.model)
+            if path.drifts
+            and path.title not in drifted
+            and path.windows
+            and path.windows[-1] >= first
+        )
+
+    @property
+    def stable_part_moved(self) -> bool:
+        """Whether the new rounds differ as a whole from what was stable, by a test at level 0.01."""
+        return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
+
     @property
     def alarm(self) -> bool:
-        """Whether a coefficient that was stable before has changed, by a test at level 0.01."""
-        return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
+        """Whether something that showed no drift before has changed.
+
+        The new rounds as a whole differ from it, or an effect drifts (Holm's test at level 0.05) and changed
+        within the new windows, of which the mean over all new rounds may say nothing.
+        """
+        return self.stable_part_moved or bool(self.new_drift)
 
 
 def drifting(model: Model) -> tuple[int, int]:
@@ -417,28 +449,30 @@ def update_model(
         moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(
-        after,
-        model,
-        read.moments,
-        read.quality,
-        moves,
-        p_value,
-        reward_shift(old, read.moments),
+        model=after,
+        before=model,
+        new=read.moments,
+        quality=read.quality,
+        moves=moves,
+        stable_p_value=p_value,
+        reward_shift=reward_shift(old, read.moments),
     )
 
 
 def _start_of(
     model: Model, exploration: float | None, horizon: int | None
 ) -> PolicyStart:
-    """What makes the policy of a model anew; the exploration is the model's if not given, and so is the
-    caution.
-    """
+    """Return what makes the policy of a model anew, by default with the model's exploration and caution."""
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
     delta = float(settings.get("delta", 0.01))
     return PolicyStart(
-        model.policy_name, exploration, delta, horizon, caution_of(model)
+        name=model.policy_name,
+        exploration=exploration,
+        delta=delta,
+        horizon=horizon,
+        caution=caution_of(model),
     )
 
 

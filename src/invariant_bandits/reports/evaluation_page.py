@@ -12,7 +12,6 @@ from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,
     Cell,
-    Columns,
     Mark,
     Section,
     as_page,
@@ -20,10 +19,7 @@ from invariant_bandits.reports.page import (
     number,
 )
 
-TEXTS = page.TEXTS["evaluation"]
 TITLE = "Would it have helped?"
-INTERVAL = "{value:+.3g} [{low:+.3g}, {high:+.3g}]"
-UNKNOWN = Mark("cannot be known", "unsure")
 
 
 def report(result: Comparison, read: LoggedFeedback) -> str:
@@ -61,56 +57,84 @@ def _verdicts(
     verdicts: list[dict[str, Any]], result: Comparison, pictures: bool
 ) -> Section:
     kinds = {"yes": "good", "no": "bad"}
-    columns: Columns = {
-        "policy": lambda of: result.with_settings(of["policy"]),
-        "agrees with the log": lambda of: number(
-            "" if of["agreement"] is None else f"{100.0 * of['agreement']:.0f} %"
-        ),
-        "by": lambda of: of["estimator"] or "",
-        "would it have helped?": lambda of: Mark(
-            of["words"], kinds.get(of["answer"], "unsure")
-        ),
-    }
+    rows: list[list[Cell]] = []
+    for verdict in verdicts:
+        agreement = verdict["agreement"]
+        rows.append(
+            [
+                result.with_settings(verdict["policy"]),
+                number("" if agreement is None else f"{100.0 * agreement:.0f} %"),
+                verdict["estimator"] or "",
+                Mark(verdict["words"], kinds.get(verdict["answer"], "unsure")),
+            ]
+        )
     picture = ""
     if pictures and any(verdict["answer"] != "unknown" for verdict in verdicts):
-        drawing = page.svg_of(result.plot().figure)
         picture = page.picture(
-            drawing, "differences", "Gain per round over the log", TEXTS["differences"]
+            page.svg_of(result.plot().figure),
+            "differences",
+            "Gain per round over the log",
+            "Paired differences to the log in the same rounds; intervals from blocks of time.",
         )
-    return Section.of_records("Verdicts", [], columns, verdicts, picture)
+    headings = ("policy", "agrees with the log", "by", "would it have helped?")
+    return Section(
+        title="Verdicts", words=[], headings=headings, rows=rows, picture=picture
+    )
+
+
+def _interval(estimate: dict[str, Any]) -> Cell:
+    """The cell of an estimate with its interval."""
+    if estimate["value"] is None:
+        return Mark("cannot be known", "unsure")
+    return number(
+        f"{estimate['value']:+.3g} [{estimate['low']:+.3g}, {estimate['high']:+.3g}]"
+    )
 
 
 def _estimates(estimates: list[dict[str, Any]], reference: str | None) -> Section:
-    def cell(estimate: dict[str, Any]) -> Cell:
-        return (
-            UNKNOWN
-            if estimate["value"] is None
-            else number(INTERVAL.format(**estimate))
-        )
-
-    columns: Columns = {
-        "policy": "{policy}",
-        "by": "{estimator}",
-        "value per round": lambda line: cell(line["value"]),
-        "against the log": lambda line: cell(line["against_log"]),
-    }
+    headings = ["policy", "by", "value per round", "against the log"]
     if reference is not None:
-        columns[f"against {reference}"] = lambda line: (
-            number("")
-            if line["policy"] == reference
-            else cell(line["against_reference"])
-        )
-    columns["effective rounds"] = lambda line: number(
-        f"{line['value']['effective_rounds']:,.0f}"
+        headings.append(f"against {reference}")
+    rows: list[list[Cell]] = []
+    for line in estimates:
+        row = [line["policy"], line["estimator"]]
+        row += [_interval(line["value"]), _interval(line["against_log"])]
+        if reference == line["policy"]:
+            row.append(number(""))
+        elif reference is not None:
+            row.append(_interval(line["against_reference"]))
+        rows.append([*row, number(f"{line['value']['effective_rounds']:,.0f}")])
+    words = (
+        "exact: played, every reward is known. DR: doubly robust, believe it first. SNIPS, IPS: weighted by"
+        " propensities. replay: rounds in which the policy agrees with the log. direct: by a reward model"
+        " alone. Effective rounds: how many rounds of the policy's own the weighted rounds are worth."
     )
-    return Section.of_records(
-        "All estimates", [TEXTS["estimators"]], columns, estimates
+    return Section(
+        title="All estimates",
+        words=[words],
+        headings=[*headings, "effective rounds"],
+        rows=rows,
     )
 
 
 def _calibration(calibration: Calibration) -> Section:
-    words = [TEXTS["calibration"], f"The verdict: {calibration.words}."]
-    records = [vars(check) | {"z": check.z} for check in calibration.checks]
-    return Section.of_records(
-        "Propensities", words, page.TEXTS["columns"]["checks"], records
+    words = [
+        "Are the propensities right? Choices that they promise against choices that were seen, a line per"
+        " check; z is the difference in standard errors.",
+        f"The verdict: {calibration.words}.",
+    ]
+    rows: list[list[Cell]] = [
+        [
+            check.name,
+            number(f"{check.expected:.3f}"),
+            number(f"{check.observed:.3f}"),
+            number(f"{check.z:.1f}"),
+        ]
+        for check in calibration.checks
+    ]
+    return Section(
+        title="Propensities",
+        words=words,
+        headings=("check", "promised", "seen", "z"),
+        rows=rows,
     )

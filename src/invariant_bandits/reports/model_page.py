@@ -33,7 +33,6 @@ from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,
     Cell,
-    Columns,
     Mark,
     Section,
     as_page,
@@ -44,9 +43,13 @@ from invariant_bandits.reports.page import (
 if TYPE_CHECKING:
     from invariant_bandits.logs.arms import ArmTable
 
-TEXTS, COLUMNS = page.TEXTS["model"], page.TEXTS["columns"]
-GAIN = "{gain:+.3g} [{low:+.3g}, {high:+.3g}]"
+IN_POINTS = (
+    "Rewards are 0 or 1, so numbers are in percentage points, and levels in per cent."
+)
 MOST_CURVES = 9
+"""Curves of one picture: more cannot be told apart."""
+SMALLEST_P_VALUE = 1e-300
+"""A p-value of 0 is shown as one below this: it has no logarithm."""
 MOST_LEVELS = 20
 """Arms that are shown where there are many."""
 
@@ -80,15 +83,20 @@ def headline(model: Model) -> str:
     """Return the finding in one sentence, after what must be known before it."""
     if model.arms is None:
         split = model.decomposition.split_
-        finding = TEXTS["dimensions"].format(split=split)
+        finding = (
+            f"{split.residual_dim} of {split.dim} dimensions drift,"
+            f" in {split.invariant_dim} no drift was detected"
+        )
     else:
         finding = _effects_in_words(effect_paths(model), model.arms)
-    said = str(TEXTS["headline"].format(finding=finding, model=model))
-    return (
-        said
-        if model.shared_slopes is None
-        else f"{in_sentence(model.shared_slopes)} {said}"
+    moments = model.moments
+    said = (
+        f"{finding}; {moments.rounds:,} logged rounds in {moments.windows} windows,"
+        f" policy {model.policy_name}, fitted by invariant-bandits {model.version}."
     )
+    if model.shared_slopes is None:
+        return said
+    return f"{in_sentence(model.shared_slopes)} {said}"
 
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
@@ -128,7 +136,12 @@ def sections(
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
-    yield Section("Columns", [], ("role", "column", "why"), model.schema.rows())
+    yield Section(
+        title="Columns",
+        words=[],
+        headings=("role", "column", "why"),
+        rows=model.schema.rows(),
+    )
 
 
 MOST_UNDETECTED = 12
@@ -141,61 +154,81 @@ def _verdict(row: dict[str, Any]) -> Mark:
     return Mark(row["verdict"], kinds.get(row["verdict"], "good"))
 
 
-def _shown(record: dict[str, Any], unit: str, names: Sequence[str]) -> dict[str, Any]:
-    """The record with these of its numbers as people read them, in per cent or points where they are that."""
-    factor, _ = DISPLAY[unit]
-    return record | {
-        name: None if record[name] is None else factor * record[name] for name in names
-    }
-
-
 def _unit(model: Model) -> str:
     """Unit of what the features of rows add to the reward."""
     return POINTS if has_binary_rewards(model.moments) else REWARD
 
 
+def _factor(unit: str) -> float:
+    """By how much a number in this unit is multiplied where people read it: per cent or points."""
+    return DISPLAY[unit][0]
+
+
 def _in_unit(model: Model, words: str) -> list[str]:
     """The words above a table of feature rows, with the unit of its numbers."""
-    return [f"{words} {TEXTS['points']}"] if _unit(model) == POINTS else [words]
+    return [f"{words} {IN_POINTS}"] if _unit(model) == POINTS else [words]
 
 
 def blocks(model: Model, picture: str = "") -> Section:
     """Return the table of all blocks."""
-    names = ("drift", "drift_in_reward", "error", "detectable")
-    records = [
-        _shown(record, _unit(model), names)
-        for record in values.blocks(model.decomposition)
-    ]
-
-    def p_value(block: dict[str, Any]) -> Mark:
-        return number(p_value_words(block["log_p_value"]))
-
-    columns = COLUMNS["blocks"] | {"verdict": _verdict, "p-value": p_value}
-    return Section.of_records(
-        "Directions", _in_unit(model, TEXTS["blocks"]), columns, records, picture
+    factor = _factor(_unit(model))
+    headings = (
+        *("block", "verdict", "dim", "p-value", "drift", "in reward"),
+        *("error", "detectable", "main features"),
+    )
+    rows: list[list[Cell]] = []
+    for block in values.blocks(model.decomposition):
+        rows.append(
+            [
+                number(str(block["number"])),
+                _verdict(block),
+                number(str(block["dim"])),
+                number(p_value_words(block["log_p_value"])),
+                number(f"{factor * block['drift']:.3g}"),
+                number(f"{factor * block['drift_in_reward']:.3g}"),
+                number(f"{factor * block['error']:.3g}"),
+                number(f"{factor * block['detectable']:.3g}"),
+                block["main_features"],
+            ]
+        )
+    words = (
+        "The reward model has two parts. Along drifting directions no single coefficient fits all windows;"
+        " along the others one does, as far as the log can tell. p-value: how likely coefficients that differ"
+        " so much would be if they were all equal; drift: standard deviation of the coefficient between"
+        " windows beyond sampling error; in reward: what such a drift changes in the reward of an action one"
+        " standard deviation away; error: standard error within one window; detectable: the drift that would"
+        " have been detected in about four of five such logs. Stable is said only if half the size of the"
+        " coefficients is more."
+    )
+    return Section(
+        title="Directions",
+        words=_in_unit(model, words),
+        headings=headings,
+        rows=rows,
+        picture=picture,
     )
 
 
 def _features(model: Model) -> Section:
-    def last_window(feature: dict[str, Any]) -> Mark:
-        known = feature["last_error"] is not None
-        return number(
-            "{last_coefficient:+.3g} ± {last_error:.2g}".format(**feature)
-            if known
-            else "silent"
+    factor = _factor(_unit(model))
+    rows: list[list[Cell]] = []
+    for feature in values.features(model.decomposition):
+        last = "silent"
+        if feature["last_error"] is not None:
+            last = f"{factor * feature['last_coefficient']:+.3g} ± {factor * feature['last_error']:.2g}"
+        every = (
+            f"{factor * feature['coefficient']:+.3g} ± {factor * feature['error']:.2g}"
         )
-
-    def share(feature: dict[str, Any]) -> Mark:
-        return number(f"{100.0 * feature['stable_share']:.0f} %")
-
-    columns = COLUMNS["features"] | {"stable share": share, "last window": last_window}
-    names = ("coefficient", "error", "last_coefficient", "last_error")
-    records = [
-        _shown(record, _unit(model), names)
-        for record in values.features(model.decomposition)
-    ]
-    words = _in_unit(model, TEXTS["features"])
-    return Section.of_records("Features", words, columns, records)
+        share = f"{100.0 * feature['stable_share']:.0f} %"
+        rows.append([feature["name"], number(share), number(every), number(last)])
+    words = (
+        "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
+        " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
+    )
+    headings = ("feature", "stable share", "all windows", "last window")
+    return Section(
+        title="Features", words=_in_unit(model, words), headings=headings, rows=rows
+    )
 
 
 def _levels(policy: PooledArms, arms: ArmTable) -> Section:
@@ -208,10 +241,16 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
         level = f"{policy.levels[place]:+.3g} ± {error[place]:.2g}"
         rows.append([arm.label, number(f"{arm.plays:,}"), number(level)])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
-    spread = float(np.sqrt(policy.spread))
-    few = int((error > 0.5 * spread).sum())
-    words = TEXTS["levels"].format(arms=len(arms), unit=unit, spread=spread, few=few)
-    return Section("Arms", [words], ("arm", "plays", "level"), rows)
+    deviation = float(np.sqrt(policy.spread))
+    few = int((error > 0.5 * deviation).sum())
+    words = (
+        f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
+        f" Their standard deviation in the population is {deviation:.3g}; {few:,} arms have so few rounds"
+        " that their level is mostly that of the population."
+    )
+    return Section(
+        title="Arms", words=[words], headings=("arm", "plays", "level"), rows=rows
+    )
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
@@ -235,79 +274,118 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
             mean, error, plays_of, arms.labels, edges=model.moments.edges
         )
         name = "Mean reward of every arm over the windows"
-        drawing = page.picture(page.svg_of(figure), "arms", name, TEXTS["arms"])
+        caption = (
+            "Gaps: windows in which an arm was not played. Bars: 95 % intervals of the mean, whatever the"
+            " contexts. Recent: over the latest windows that hold 100 plays of the arm together, ± one"
+            " standard error."
+        )
+        drawing = page.picture(page.svg_of(figure), "arms", name, caption)
     headings = ("arm", "", "plays", "first use", "last use", "recent mean reward")
-    return Section("Arms", [], headings, rows, drawing)
+    return Section(
+        title="Arms", words=[], headings=headings, rows=rows, picture=drawing
+    )
+
+
+OF_DIRECTIONS = (
+    "What one standard deviation of a feature adds to the reward, or of the mixture of features (each in its"
+    " standard deviations) that is named; the verdict is that of its block of directions."
+)
+OF_ARMS = (
+    "Numbers are in units of the reward; where it is 0 or 1, levels are in per cent and other effects in"
+    " percentage points. Level: what the arm earns in the mean context; other effects: what one standard"
+    " deviation of the column adds to that. Arms that share a slope, or a category of the catalogue, are"
+    " named by what they share. Estimate: over the whole log, ± one standard error; drift: standard deviation"
+    " between windows beyond sampling error; p-value: how likely estimates that differ so much between"
+    " windows would be without drift. An effect is said to drift if that still holds for all of them together"
+    " (Holm, 5 %). Stable is said only where a drift of half the effect would have been detected; elsewhere,"
+    " no drift above the number given was detected."
+)
 
 
 def _effects(model: Model, pictures: bool) -> Section:
-    def p_value(effect: dict[str, Any]) -> Mark:
-        tested = not np.isnan(effect["p_value"])
-        return number(
-            p_value_words(float(np.log(max(effect["p_value"], 1e-300))))
-            if tested
-            else ""
-        )
-
-    def detectable(effect: dict[str, Any]) -> Mark:
-        return number(
-            "" if np.isnan(effect["p_value"]) else f"{effect['detectable']:.2g}"
-        )
-
-    columns: Columns = {} if model.arms is None else {"arm": "{arm}"}
-    columns |= COLUMNS["effects"] | {
-        "verdict": _verdict,
-        "detectable": detectable,
-        "p-value": p_value,
-    }
-    columns["from what to what, when"] = lambda effect: (
-        effect["words"] if effect["drifts"] else ""
-    )
-    names = ("estimate", "error", "drift", "detectable")
-    rows = [_shown(row, row["unit"], names) for row in values.effects(model)]
+    words = [OF_ARMS]
+    if model.arms is None:
+        words = _in_unit(model, OF_DIRECTIONS)
+    effects = values.effects(model)
     drawing = ""
     if pictures and model.arms is not None:  # the overview has those of rows
-        drifting_effects = sum(row["drifts"] for row in rows)
-        axes = model.plot(
-            most=min(max(drifting_effects, 3), MOST_CURVES, max(len(rows), 1))
-        )
-        name = f"{drifting_effects} drifting effects over the windows"
+        drifting_effects = sum(effect["drifts"] for effect in effects)
+        curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
         drawing = page.picture(
-            page.svg_of(axes[0].figure), "effects", name, TEXTS["curves"]
+            page.svg_of(model.plot(most=curves)[0].figure),
+            "effects",
+            f"{drifting_effects} drifting effects over the windows",
+            "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
+            " dashed.",
         )
-    words = [TEXTS["effects"]]
-    if model.arms is None:
-        words = _in_unit(model, TEXTS["directions"])
-    undetected = [row for row in rows if row["verdict"] == NOT_DETECTED]
-    if not pictures and len(undetected) > MOST_UNDETECTED:
-        rows = [row for row in rows if row["verdict"] != NOT_DETECTED]
-        words.append(TEXTS["undetected"].format(count=len(undetected)))
-    return Section.of_records("Drift", words, columns, rows, drawing)
+    undetected = sum(effect["verdict"] == NOT_DETECTED for effect in effects)
+    if not pictures and undetected > MOST_UNDETECTED:
+        effects = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
+        words.append(
+            f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
+        )
+    headings = (
+        *("effect", "verdict", "from what to what, when", "estimate"),
+        *("drift", "detectable", "p-value"),
+    )
+    rows = [_effect_row(effect) for effect in effects]
+    if model.arms is not None:
+        headings = ("arm", *headings)
+        rows = [
+            [effect["arm"], *row] for effect, row in zip(effects, rows, strict=True)
+        ]
+    return Section(
+        title="Drift", words=words, headings=headings, rows=rows, picture=drawing
+    )
+
+
+def _effect_row(effect: dict[str, Any]) -> list[Cell]:
+    """Cells of one effect; what a test would say is empty where none was possible."""
+    factor = _factor(effect["unit"])
+    detectable = ""
+    p_value = ""
+    if not np.isnan(effect["p_value"]):
+        detectable = f"{factor * effect['detectable']:.2g}"
+        p_value = p_value_words(float(np.log(max(effect["p_value"], SMALLEST_P_VALUE))))
+    return [
+        effect["effect"],
+        _verdict(effect),
+        effect["words"] if effect["drifts"] else "",
+        number(f"{factor * effect['estimate']:+.3g} ± {factor * effect['error']:.2g}"),
+        number(f"{factor * effect['drift']:.2g}"),
+        number(detectable),
+        number(p_value),
+    ]
 
 
 def _expected_value(model: Model) -> Section:
     value = model.value
-    words = (
-        []
-        if model.arms is not None
-        else [_explained(model.decomposition, model.moments)]
-    )
+    words = []
+    if model.arms is None:
+        words.append(_explained(model.decomposition, model.moments))
     if value is None:
         words.append(
             "What the policy would have earned was not asked for when fitting."
         )
         return Section("Expected value", words)
     if not value["known"]:
-        return Section(
-            "Expected value", [*words, *values.sentences([str(value["reason"])])]
-        )
-    words.append(TEXTS["value"].format(**{"windows": "as many", **value}))
-    columns: Columns = COLUMNS["value"] | {
-        "gain": lambda line: number(
-            "?" if line["gain"] is None else GAIN.format(**line)
-        )
-    }
-    return Section.of_records("Expected value", words, columns, value["lines"])
+        reason = values.sentences([str(value["reason"])])
+        return Section("Expected value", [*words, *reason])
+    words.append(
+        f"Fitted on {value['fitted_rounds']:,} rounds and evaluated once on the {value['played_rounds']:,}"
+        f" after them, the last of the log, which earned {value['logged']} per round. Gain: per round over"
+        " what the log did, with its 95 % interval. The earlier rounds are cut into"
+        f" {value.get('windows', 'as many')} windows, as the model's are. The command evaluate cuts into 8 by"
+        " default and takes all rounds of the log, so that it may estimate another gain."
+    )
+    headings = ("policy", "by", "gain", "would it have helped?")
+    rows: list[list[Cell]] = []
+    for line in value["lines"]:
+        gain = "?"
+        if line["gain"] is not None:
+            gain = f"{line['gain']:+.3g} [{line['low']:+.3g}, {line['high']:+.3g}]"
+        rows.append([line["policy"], line["estimator"], number(gain), line["verdict"]])
+    return Section(title="Expected value", words=words, headings=headings, rows=rows)
 
 
 def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> str:
@@ -326,22 +404,36 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
     noise = float(fit.window_noise_ @ freedom / freedom.sum())
     own = 1.0 - noise * float((moments.counts - 1).sum()) / total
-    shares = (own, share(fit.paths_.weighted_mean()[0]), share(fit.component_))
-    each, same, stable = (f"{100.0 * max(part, 0.0):.3g} %" for part in shares)
-    return str(TEXTS["explained"].format(each=each, same=same, stable=stable))
+    same = share(fit.paths_.weighted_mean()[0])
+    stable = share(fit.component_)
+    return (
+        "Share of the variance of rewards within windows that the features explain:"
+        f" {_percent(own)} with coefficients of each window's own, {_percent(same)} with the same ones in all"
+        f" windows, {_percent(stable)} by the part without detected drift."
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * max(share, 0.0):.3g} %"
 
 
 def _exploration(policy: AutoISD | PooledArms, names: Sequence[str]) -> Section:
     """How AutoISD will explore, whether it can give an alarm, and which falls of arms it would notice."""
     belief = policy.explain(names)
     reason = belief.no_alarm_because
-    alarm = f"No alarm can be given: {reason}." if reason else TEXTS["alarm"]
+    alarm = "An alarm will say if it drifts after all where no drift was detected."
+    if reason:
+        alarm = f"No alarm can be given: {reason}."
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
     spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
     tested = f"are tested {limits.get(policy.caution, spent)}"
     if isinstance(policy, PooledArms):
         tested = "are not tested: there are too many arms"
-    words = [TEXTS["explores"].format(tested=tested), alarm]
+    words = [
+        "It plays the action of largest expected reward plus what the logs leave open. Neglected actions"
+        f" {tested}.",
+        alarm,
+    ]
     if belief.noticeable_levels and not reason:
         noticed = falls_in_words(belief.noticeable_levels)
         words.append(f"{noticed[0].upper()}{noticed[1:]}.")
@@ -349,15 +441,24 @@ def _exploration(policy: AutoISD | PooledArms, names: Sequence[str]) -> Section:
 
 
 def _windows(moments: WindowedMoments) -> Section:
-    def begins(window: dict[str, Any]) -> str:
-        return (
-            ""
-            if window["begins"] is None
-            else str(window["begins"])[:19].replace("T", " ")
+    rows: list[list[Cell]] = []
+    for window in values.windows(moments):
+        begins = window["begins"]
+        rows.append(
+            [
+                number(str(window["number"])),
+                "" if begins is None else str(begins)[:19].replace("T", " "),
+                number(f"{window['rounds']:,}"),
+                number(f"{window['mean_reward']:.4g}"),
+                number(f"{window['sd_reward']:.3g}"),
+            ]
         )
-
-    columns = COLUMNS["windows"] | {"begins": begins}
-    return Section.of_records("Windows", [], columns, values.windows(moments))
+    return Section(
+        title="Windows",
+        words=[],
+        headings=("window", "begins", "rounds", "mean reward", "sd"),
+        rows=rows,
+    )
 
 
 def _overview(model: Model) -> str:
@@ -368,17 +469,29 @@ def _overview(model: Model) -> str:
     )
     split = model.decomposition.split_
     name = f"Overview: {split.residual_dim} of {split.dim} dimensions drift"
-    return page.picture(drawing, "overview", name, TEXTS["overview"])
+    caption = (
+        "Above: correlations of the features in a few windows, as logged and in the found basis, and the"
+        " stable share of each feature. Below: the coefficient along each direction over the windows;"
+        " drifting ones are dashed."
+    )
+    return page.picture(drawing, "overview", name, caption)
 
 
 def _changes(update: Update) -> Section:
-    columns = COLUMNS["moves"] | {
-        "": lambda move: Mark("moved", "bad") if move["moved"] else ""
-    }
-    names = ("before", "before_error", "now", "now_error")
-    rows = [_shown(row, row["unit"], names) for row in values.moves(update)]
-    return Section.of_records(
-        "What changed since", _changes_in_words(update), columns, rows
+    rows: list[list[Cell]] = []
+    for move in values.moves(update):
+        factor = _factor(move["unit"])
+        before = f"{factor * move['before']:+.3g} ± {factor * move['before_error']:.2g}"
+        now = f"{factor * move['now']:+.3g} ± {factor * move['now_error']:.2g}"
+        mark = Mark("moved", "bad") if move["moved"] else ""
+        z = number(f"{move['z']:+.1f}")
+        rows.append([move["name"], number(before), number(now), z, mark])
+    headings = ("feature", "logs ended at", "new rounds", "z", "")
+    return Section(
+        title="What changed since",
+        words=_changes_in_words(update),
+        headings=headings,
+        rows=rows,
     )
 
 
@@ -394,18 +507,26 @@ def _changes_in_words(update: Update) -> list[str]:
         else "added to the last window"
     )
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
-    if update.alarm:
+    if update.stable_part_moved:
         alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
+    elif update.new_drift:
+        effects = "; ".join(
+            f"{effect.title} {effect.in_words(after.moments.edges)}"
+            for effect in update.new_drift
+        )
+        alarm = f"ALARM: what showed no drift before has moved within the new windows: {effects}."
     elif p_value is not None:
         alarm = f"Nothing says that what showed no drift before has moved (p = {p_value:.2g})."
     (drifts_before, _), (drifts, every) = drifting(before), drifting(after)
     mean_before, mean_now, z = update.reward_shift
     lines = [
-        TEXTS["added"].format(update=update, added=added),
+        f"{update.new.rounds:,} new rounds, {added}; {update.quality.left_out:,} rounds of the new log were"
+        " left out.",
         alarm,
         f"Drifting {'dimensions' if after.arms is None else 'effects'}: {drifts} of {every},"
         f" {'as' if drifts_before == drifts else drifts_before} before.",
-        TEXTS["mean_reward"].format(before=mean_before, now=mean_now, z=z),
+        f"Mean reward: {mean_before:.4g} before, {mean_now:.4g} in the new rounds ({z:+.1f} standard"
+        " errors).",
     ]
     strange = [
         reason
@@ -419,6 +540,11 @@ def _changes_in_words(update: Update) -> list[str]:
     gone = set(before.names) - set(after.names)
     if gone:
         lines.append(f"No longer estimated: {', '.join(sorted(gone))}.")
+    lines.append(
+        "Coefficient of each feature where the logs ended and in the new rounds, ± one standard error. Of a"
+        " drifting one, that is its value in the last window; of any other, that of all windows. z: the"
+        " difference in standard errors."
+    )
     if any(move.unit != REWARD for move in update.moves):
-        return [*lines, f"{TEXTS['moves']} {TEXTS['points']}"]
-    return [*lines, TEXTS["moves"]]
+        lines[-1] += f" {IN_POINTS}"
+    return lines

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as without_markup
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from invariant_bandits.checks import escape_control_chars, escape_line
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.plotting import svg_of as svg_of
-from invariant_bandits.storage import read_toml
 
 DOCUMENT = Path(__file__).with_name("page.html").read_text()
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
 
 Cell: TypeAlias = "str | Mark"
-Columns: TypeAlias = "dict[str, str | Callable[[Any], Cell]]"
-"""Heading -> format of a record's values, that of a number if it begins with ">", or a function that makes
-the cell of a record.
-"""
 
 
 def escape(words: str) -> str:
@@ -67,15 +61,11 @@ def contents(entries: Mapping[str, str]) -> str:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = ""
 ) -> str:
-    """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the
-    right.
-    """
+    """Return a table that scrolls by itself on a narrow screen, columns of numbers aligned to the right."""
     rows = list(rows)
-    kinds = ["number" if numeric else "" for numeric in numeric_columns(headings, rows)]
-    top = "".join(
-        _cell(Mark(words, kind), "th")
-        for words, kind in zip(headings, kinds, strict=True)
-    )
+    top = ""
+    for words, numeric in zip(headings, numeric_columns(headings, rows), strict=True):
+        top += _cell(Mark(words, "number" if numeric else ""), "th")
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
     inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
@@ -86,16 +76,18 @@ def numeric_columns(
     headings: Sequence[str], rows: Sequence[Sequence[Cell]]
 ) -> list[bool]:
     """Return which columns hold nothing but numbers and are aligned to the right."""
-    numeric = [[getattr(cell, "kind", "") == "number" for cell in row] for row in rows]
-    return [all(column) for column in zip(*numeric, strict=True)] or [False] * len(
-        headings
-    )
+    numeric = [bool(rows)] * len(headings)
+    for row in rows:
+        for j, cell in enumerate(row):
+            numeric[j] &= isinstance(cell, Mark) and cell.kind == "number"
+    return numeric
 
 
 def _cell(cell: Cell, tag: str = "td") -> str:
-    words, kind = (cell.words, cell.kind) if isinstance(cell, Mark) else (cell, "")
-    opening = f'{tag} class="{escape(kind)}"' if kind else tag
-    return f"<{opening}>{escape(words)}</{tag}>"
+    if isinstance(cell, str):
+        return f"<{tag}>{escape(cell)}</{tag}>"
+    kind = f' class="{escape(cell.kind)}"' if cell.kind else ""
+    return f"<{tag}{kind}>{escape(cell.words)}</{tag}>"
 
 
 def preformatted(words: str) -> str:
@@ -129,6 +121,7 @@ def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str
 
 
 FIRST_ROWS = 60
+"""Rows of a table in a terminal: about one screen, the page has all."""
 WIDTH = 100
 """Of lines where there is no terminal."""
 NARROWEST, READABLE = 12, 40
@@ -136,47 +129,18 @@ NARROWEST, READABLE = 12, 40
 be.
 """
 INDENT = 2
+"""Blanks before a column and before a wrapped line."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """words: sentences; headings and rows: of a table, if there is one; picture: HTML that only the page
-    shows.
-    """
+    """Sentences, a table if there is one, and a picture in HTML that only the page shows."""
 
     title: str
     words: Sequence[str] = ()
     headings: Sequence[str] = ()
     rows: Sequence[Sequence[Cell]] = ()
     picture: str = ""
-
-    @classmethod
-    def of_records(
-        cls,
-        title: str,
-        words: Sequence[str],
-        columns: Columns,
-        records: Iterable[dict[str, Any]],
-        picture: str = "",
-    ) -> Section:
-        """Return a section with a table of records.
-
-        >>> columns = {"name": "{name}", "price": ">{price:.2f}"}
-        >>> Section.of_records("Prices", [], columns, [{"name": "tea", "price": 3}]).rows
-        [['tea', Mark(words='3.00', kind='number')]]
-        """
-        rows = [
-            [_formatted(cell, record) for cell in columns.values()]
-            for record in records
-        ]
-        return cls(title, words, tuple(columns), rows, picture)
-
-
-def _formatted(cell: str | Callable[[Any], Cell], record: dict[str, Any]) -> Cell:
-    if not isinstance(cell, str):
-        return cell(record)
-    words = cell.removeprefix(">").format(**record)
-    return number(words) if cell.startswith(">") else words
 
 
 def number(words: str) -> Mark:
@@ -186,16 +150,19 @@ def number(words: str) -> Mark:
 
 def as_page(title: str, headline: str, sections: Iterable[Section]) -> str:
     """Return a whole page that fetches nothing."""
-    links, body = {}, []
+    links = {}
+    body = []
     for section in sections:
         anchor = "-".join(section.title.lower().split())
         links[anchor] = section.title
-        body += [heading(section.title, anchor=anchor), *map(paragraph, section.words)]
-        body += [section.picture] if section.picture else []
-        body += [table(section.headings, section.rows)] if section.rows else []
-    return page(
-        title, [heading(title, level=1), paragraph(headline), contents(links), *body]
-    )
+        body.append(heading(section.title, anchor=anchor))
+        body += map(paragraph, section.words)
+        if section.picture:
+            body.append(section.picture)
+        if section.rows:
+            body.append(table(section.headings, section.rows))
+    top = [heading(title, level=1), paragraph(headline), contents(links)]
+    return page(title, top + body)
 
 
 def as_text(
@@ -207,10 +174,8 @@ def as_text(
         lines += ["", section.title, "-" * len(section.title)]
         lines += [filled(words, width) for words in section.words]
         if section.rows:
-            lines += [
-                "",
-                *table_lines(section.headings, section.rows[:FIRST_ROWS], width),
-            ]
+            first = section.rows[:FIRST_ROWS]
+            lines += ["", *table_lines(section.headings, first, width)]
         if len(section.rows) > FIRST_ROWS:
             lines.append(f"  … and {len(section.rows) - FIRST_ROWS} more")
     return "\n".join(lines)
@@ -226,8 +191,9 @@ def filled(words: str, width: int = WIDTH) -> str:
 def table_lines(
     headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = WIDTH
 ) -> list[str]:
-    """Lines of a table, at most so wide: long words are wrapped, then columns go below, the first ones
-    repeated.
+    """Return lines of a table, at most so wide.
+
+    Long words are wrapped, then columns go below, the first ones repeated.
 
     >>> table = [["LinUCB", number("+1.5 [+1.1, +1.9]"), number("+0.2 [-0.1, +0.5]")]]
     >>> print("\\n".join(table_lines(("policy", "value", "gain"), table, width=30)))
@@ -242,21 +208,19 @@ def table_lines(
         for row in (headings, *rows)
     ]
     right = numeric_columns(headings, rows)
-    widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
-    wrappable = [
-        j
-        for j in sorted(range(len(headings)), key=lambda j: -widths[j])
-        if not right[j]
-    ]
-    for least, j in [(least, j) for least in (READABLE, NARROWEST) for j in wrappable]:
-        too_much = sum(widths) + INDENT * len(widths) - width
-        widths[j] = max(widths[j] - max(too_much, 0), min(widths[j], least))
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    wrappable = [j for j in range(len(widths)) if not right[j]]
+    wrappable.sort(key=lambda j: -widths[j])
+    # The widest columns of words give way first, as far as they stay readable.
+    for least in (READABLE, NARROWEST):
+        for j in wrappable:
+            too_much = sum(widths) + INDENT * len(widths) - width
+            widths[j] = max(widths[j] - max(too_much, 0), min(widths[j], least))
     lines: list[str] = []
-    keys = [
-        j
-        for j in range(min(2, len(widths)))
-        if j == 0 or (not right[j] and widths[j] <= NARROWEST)
-    ]
+    # A narrow second column of words belongs to the key of a row.
+    keys = [0]
+    if len(widths) > 1 and not right[1] and widths[1] <= NARROWEST:
+        keys.append(1)
     for columns in _pages(keys, widths, width):
         lines += [""] if lines else []
         for row in texts:
@@ -268,12 +232,14 @@ def _pages(
     keys: Sequence[int], widths: Sequence[int], width: int
 ) -> Iterator[list[int]]:
     """Which columns are shown together; those of `keys`, the first ones, always are."""
-    first = INDENT * len(keys) + sum(widths[j] for j in keys)
-    page, used = list(keys), first
+    first = sum(INDENT + widths[j] for j in keys)
+    page = list(keys)
+    used = first
     for j in range(len(keys), len(widths)):
         if used + INDENT + widths[j] > width and len(page) > len(keys):
             yield page
-            page, used = list(keys), first
+            page = list(keys)
+            used = first
         page.append(j)
         used += INDENT + widths[j]
     yield page

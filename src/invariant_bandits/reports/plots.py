@@ -33,7 +33,6 @@ from invariant_bandits.plotting import (
     literal,
     one_line_each,
 )
-from invariant_bandits.reports import page
 from invariant_bandits.storage import replace_file
 
 Fit: TypeAlias = InvariantSubspaceDecomposition
@@ -117,7 +116,11 @@ def overview(fit: Fit, *, theme_name: str = "light", edges: Any = None) -> Figur
             else ""
         )
         bottom.suptitle(
-            page.TEXTS["plots"]["paths"] + hidden, x=0.01, ha="left", fontsize=9.0
+            "What one standard deviation along each direction adds to the reward, with 95 % intervals"
+            + hidden,
+            x=0.01,
+            ha="left",
+            fontsize=9.0,
         )
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])

@@ -85,6 +85,7 @@ def _of_update(update: Update) -> dict[str, Any]:
         "new_windows": update.model.moments.windows - update.before.moments.windows,
         "alarm": update.alarm,
         "stable_p_value": update.stable_p_value,
+        "new_drift": [effect.title for effect in update.new_drift],
         "drifting_dim_before": drifting(update.before)[0],
         "mean_reward_before": mean_before,
         "mean_reward_now": mean_now,
@@ -331,8 +332,9 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """Return one line of strict JSON: times in ISO 8601, non-finite numbers null, control characters
-    escaped.
+    """Return one line of strict JSON.
+
+    Times are in ISO 8601, non-finite numbers are null, control characters are escaped.
     """
     return escape_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 

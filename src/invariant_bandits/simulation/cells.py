@@ -125,9 +125,7 @@ class CoverageProbe(PolicyProbe):
 
 
 class Coverage:
-    """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered
-    actions.
-    """
+    """Coverage of all offered actions by mean ± width: the share of rounds, and whether all were covered."""
 
     watch = CoverageProbe
 
@@ -141,6 +139,7 @@ OBSERVERS: Mapping[str, Observer] = {"split": estimated_split, "coverage": Cover
 
 
 KEPT_ROUNDS = 50
+"""Rounds of a regret curve that a stored cell keeps: more than a picture can tell apart."""
 OVERWRITING = (
     "{} would be overwritten, and no run wrote it; use another folder or --force"
 )
@@ -291,8 +290,9 @@ def run(
     notice: Callable[[str], None] | None = None,
     force: bool = False,
 ) -> dict[str, SimulationResult]:
-    """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and
-    stored.
+    """Return the results of all cells by name.
+
+    A cell whose file exists and fits is read, the others are played and stored.
 
     Cells are finished one by one and their files appear whole or not at all, so that a run that was
     interrupted goes on where it stopped and ends with the same bytes. A folder belongs to one run at a time:
@@ -333,8 +333,10 @@ def run(
 
 
 def tidy_rows(results: Mapping[str, SimulationResult]) -> list[dict[str, Any]]:
-    """One mapping per cell and policy: the cell's name, those of its settings in which cells differ, and what
-    `SimulationResult.rows` says of the policy.
+    """Return one mapping per cell and policy.
+
+    It has the cell's name, those of its settings in which cells differ, and what `SimulationResult.rows`
+    says of the policy.
     """
     worlds = {name: result.settings["environment"] for name, result in results.items()}
     settings = {
@@ -371,8 +373,7 @@ def write_tidy(results: Mapping[str, SimulationResult], path: Path) -> Path:
 
 
 def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) -> None:
-    """Play a few rounds of each policy that is not in `loaded`: the inner loops are compiled and kept on
-    disk.
+    """Play a few rounds of each policy not in `loaded`, so that its inner loops are compiled and stored.
 
     Forked workers then inherit the compiled code.
     """
@@ -425,6 +426,7 @@ def _plain(settings: Mapping[str, Any]) -> bytes:
 
 
 MOST_CELLS = 10_000
+"""Cells of a grid: more would be a mistake in a file, at a second each they take three hours."""
 TOP = ("replications", "horizon", "seed", "environment", "policies")
 
 

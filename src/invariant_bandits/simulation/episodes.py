@@ -122,6 +122,7 @@ class SimulatedPast(Past):
 
 
 MOST_FREE = 12
+"""Free coordinates of a hypercube: 2^12 actions of 13 features take 0.4 MB per round."""
 
 
 @runtime_checkable
@@ -371,11 +372,11 @@ class PaperEpisodes:
         offered = self._offered(logs, horizon, rng)
         coefficients = self._coefficients(logs, horizon, rng)
         return KnownEpisode(
-            logs,
-            offered,
-            coefficients,
-            self.world.draw_noise(horizon, rng),
-            self.windows,
+            logs=logs,
+            offered=offered,
+            coefficients=coefficients,
+            noise=self.world.draw_noise(horizon, rng),
+            windows=self.windows,
         )
 
     def _offered(
@@ -528,7 +529,11 @@ class HypercubeEpisodes:
             np.concatenate([invariant, signs / np.sqrt(horizon)]), (horizon, 1)
         )
         return KnownEpisode(
-            logs, offered, coefficients, rng.standard_normal(horizon), self.windows
+            logs=logs,
+            offered=offered,
+            coefficients=coefficients,
+            noise=rng.standard_normal(horizon),
+            windows=self.windows,
         )
 
     def _vertices(self) -> Array:
@@ -549,9 +554,16 @@ class HypercubeEpisodes:
         features = offered[np.arange(self.logged), actions]
         basis = np.eye(self.dim)
         split = Split(basis[:, : self.invariant_dim], basis[:, self.invariant_dim :])
-        truth = coefficients, split, split.invariant @ invariant, basis
         rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(
             self.logged
         )
-        even = np.full(self.logged, 1.0 / self.actions)
-        return LoggedRounds(offered, actions, rewards, *truth, even)
+        return LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=rewards,
+            coefficients=coefficients,
+            split=split,
+            component=split.invariant @ invariant,
+            basis=basis,
+            propensities=np.full(self.logged, 1.0 / self.actions),
+        )

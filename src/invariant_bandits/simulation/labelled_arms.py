@@ -205,8 +205,16 @@ class LabelledArms:
         offered = np.ascontiguousarray(rows.reshape(horizon, len(active), -1))
         coefficients = np.tile(logs.truth.ravel(), (horizon, 1))
         clicks = (rng.random(horizon)[:, None] < means).astype(np.float64)
-        online = (offered, coefficients, np.zeros(horizon), self.months, means, clicks)
-        return ArmEpisode(logs, *online, tuple(active))
+        return ArmEpisode(
+            logs=logs,
+            offered=offered,
+            coefficients=coefficients,
+            noise=np.zeros(horizon),
+            windows=self.months,
+            expected=means,
+            outcomes=clicks,
+            active=tuple(active),
+        )
 
     def _contexts(self, count: int, rng: np.random.Generator) -> Array:
         return np.column_stack(
@@ -241,7 +249,15 @@ class LabelledArms:
         ).astype(np.float64)
         truth = np.vstack([truth, *self._new_arm(truth[:retired], rng)])
         windows = np.arange(n) * self.months // n
-        return ArmLogs(contexts, arms, rewards, windows, len(truth), truth, effects)
+        return ArmLogs(
+            contexts=contexts,
+            arms=arms,
+            rewards=rewards,
+            windows=windows,
+            count=len(truth),
+            truth=truth,
+            drifting=effects,
+        )
 
     def _new_arm(self, others: Array, rng: np.random.Generator) -> list[Array]:
         if self.later not in LATER[2:]:

@@ -133,7 +133,12 @@ def simulate(
                 observed = {} if observe is None else observe(policy, episode)
                 knows_means = getattr(episode, "means", None) is not None
                 outcome[name] = _Played(
-                    path, observed, knows_means, _kind_of(made), options, warned
+                    regret=path,
+                    observed=observed,
+                    knows_means=knows_means,
+                    kind=_kind_of(made),
+                    options=options,
+                    warned=warned,
                 )
         except Exception as error:
             error.add_note(f"while {doing} {repetition}")
@@ -515,9 +520,7 @@ class SimulationResult(plotting.ShownInNotebooks):
 
     @classmethod
     def may_replace(cls, path: str | PathLike[str]) -> bool:
-        """Whether a file is empty, or a stored simulation, damaged or not; other Parquet files are not ours
-        to replace.
-        """
+        """Return whether a file is empty or a stored simulation, which may be replaced even if damaged."""
         arrow = _pyarrow("load")
         try:
             return storage.PRODUCT.encode() in (

@@ -1,6 +1,4 @@
-"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block of coefficients
-drifting.
-"""
+"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block drifting."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class LoggedRounds:
         return np.asarray(self.offered[np.arange(len(self.actions)), self.actions])
 
     def moments(self, windows: int | None = None) -> WindowedMoments:
-        """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is
-        said).
-        """
+        """Return moments with the offered actions, in so many equal windows of rounds (8 by default)."""
         return WindowedMoments.from_arrays(
             self.features, self.rewards, windows=windows, offered=self.offered
         )
@@ -192,9 +188,17 @@ class PaperWorld:
         actions, propensities = self._choose(offered, means + noise[:, None], rng)
         component = basis[:, [j for j in range(p) if j not in moving]]
         split = Split(component, basis[:, moving])
-        truth = coefficients, split, component @ (component.T @ basis @ base), basis
         rewards = means[np.arange(rounds), actions] + noise
-        return LoggedRounds(offered, actions, rewards, *truth, propensities)
+        return LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=rewards,
+            coefficients=coefficients,
+            split=split,
+            component=component @ (component.T @ basis @ base),
+            basis=basis,
+            propensities=propensities,
+        )
 
     def clock(self, rounds: int) -> Array:
         """Time of every logged round (rounds,), in units of the log's length."""
@@ -257,9 +261,7 @@ class PaperWorld:
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
     ) -> tuple[np.ndarray[Any, Any], Array | None]:
-        """Actions (n,) of the logging policy and the probabilities (n,) it gave them, None if it is
-        deterministic.
-        """
+        """Draw logged actions (n,) and their probabilities (n,), None if the policy is deterministic."""
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
             return np.asarray(rng.integers(count, size=rounds)), np.full(
@@ -307,6 +309,7 @@ def random_basis(p: int, rng: np.random.Generator) -> Array:
 
 
 ROTATION_CLOCK = 2000
+"""Rounds of a unit of time in the seventh experiment, as printed in the paper."""
 
 
 def rotating(dim: int, rounds: int) -> Array:

@@ -1,5 +1,4 @@
-"""Sample logs with known truth, so that everything can be tried at once: what `invariant-bandits sample`
-writes.
+"""Sample logs with known truth, which `invariant-bandits sample` writes.
 
 `banners.csv` is the log that most people have: a context, the label of what was shown, whether it was
 clicked. The others are rounds of the paper's simulation as features of actions, in each of the three forms
@@ -131,9 +130,7 @@ def banner_log(
 def paper_logs(
     rounds: int = 4000, seed: int = 0
 ) -> tuple[dict[str, Any], LoggedRounds]:
-    """(Arrow tables by name: chosen, lists and rows, the same rounds over 56 days; the rounds with their
-    truth).
-    """
+    """Return Arrow tables (chosen, lists and rows) of the same rounds over 56 days, and their truth."""
     pa = require("pyarrow", "paper_logs")
     logs = PaperWorld().log(rounds, np.random.default_rng(seed))
     n, K, p = logs.offered.shape

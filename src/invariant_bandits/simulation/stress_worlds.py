@@ -1,5 +1,4 @@
-"""Worlds that a hedge must survive: other noise, rare clicks, no signal in the logs, a moved baseline,
-ongoing drift.
+"""Worlds that a hedge must survive: other noise, rare clicks, no signal, a moved baseline, drift.
 
 The features are Gaussian in a hidden basis whose scales change from regime to regime, so that the logs show
 which directions are which; some coefficients drift, the others last. Every option breaks one thing between
@@ -113,10 +112,17 @@ class StressEpisodes:
             np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng
         )
         actions = rng.integers(self.actions, size=self.logged)
-        truth = coefficients, split, split.invariant @ (self.signal * stable), basis
         earned = outcomes[np.arange(self.logged), actions]
-        even = np.full(self.logged, 1.0 / self.actions)
-        logs = LoggedRounds(offered, actions, earned, *truth, even)
+        logs = LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=earned,
+            coefficients=coefficients,
+            split=split,
+            component=split.invariant @ (self.signal * stable),
+            basis=basis,
+            propensities=np.full(self.logged, 1.0 / self.actions),
+        )
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T
@@ -130,7 +136,13 @@ class StressEpisodes:
             linear, self.noise_factor, self.baseline_jump, rng
         )
         return KnownEpisode(
-            logs, ahead, later, np.zeros(horizon), self.windows, means, outcomes
+            logs=logs,
+            offered=ahead,
+            coefficients=later,
+            noise=np.zeros(horizon),
+            windows=self.windows,
+            expected=means,
+            outcomes=outcomes,
         )
 
     def _residual_paths(
@@ -151,8 +163,9 @@ class StressEpisodes:
     def _rewards(
         self, linear: Array, factor: float, jump: float, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Expected rewards and outcomes (n, K) from linear predictors (n, K); luck is shared by a round's
-        actions.
+        """Return expected rewards and outcomes (n, K) from linear predictors (n, K).
+
+        The actions of a round share its luck.
         """
         n = len(linear)
         if self.rewards in ("clicks", "revenue"):
@@ -177,8 +190,7 @@ class StressEpisodes:
 @register_environment("fixed-arms")
 @dataclass(frozen=True)
 class FixedArms:
-    """K arms, coded by indicators of all but the first, whose values may change between the logs and the
-    online rounds.
+    """K arms, coded by indicators of all but the first, whose values may change after the logs.
 
     Values are standard normal, and so is the noise. With contexts x ~ N(0, I) every arm also has slopes of
     standard deviation 0.7.
@@ -224,28 +236,29 @@ class FixedArms:
         actions = rng.integers(self.arms, size=self.logged)
         each = np.arange(self.logged)
         p = offered.shape[2]
-        everything = Split(np.eye(p), np.zeros((p, 0)))
         coefficients = self._coefficients(values)
-        truth = (
-            np.tile(coefficients, (self.logged, 1)),
-            everything,
-            coefficients,
-            np.eye(p),
-        )
         rewards = means[each, actions] + rng.standard_normal(self.logged)
-        even = np.full(self.logged, 1.0 / self.arms)
-        logs = LoggedRounds(offered, actions, rewards, *truth, even)
+        logs = LoggedRounds(
+            offered=offered,
+            actions=actions,
+            rewards=rewards,
+            coefficients=np.tile(coefficients, (self.logged, 1)),
+            split=Split(np.eye(p), np.zeros((p, 0))),
+            component=coefficients,
+            basis=np.eye(p),
+            propensities=np.full(self.logged, 1.0 / self.arms),
+        )
         ahead, expected = self._rounds(horizon, later, rng)
         outcomes = expected + rng.standard_normal(horizon)[:, None]
         coefficients = np.tile(self._coefficients(later), (horizon, 1))
         return KnownEpisode(
-            logs,
-            ahead,
-            coefficients,
-            np.zeros(horizon),
-            self.windows,
-            expected,
-            outcomes,
+            logs=logs,
+            offered=ahead,
+            coefficients=coefficients,
+            noise=np.zeros(horizon),
+            windows=self.windows,
+            expected=expected,
+            outcomes=outcomes,
         )
 
     def _values(self, arms: int, rng: np.random.Generator) -> Array:

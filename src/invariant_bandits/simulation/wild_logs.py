@@ -113,7 +113,11 @@ def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         "reward": "opened",
         "propensity": "send_probability",
     }
-    log = WildLog(path, roles, {("emoji", "past_orders"), ("question", "level")})
+    log = WildLog(
+        path=path,
+        roles=roles,
+        drifting={("emoji", "past_orders"), ("question", "level")},
+    )
     return log.knowing(labels, means, share)
 
 
@@ -164,7 +168,9 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
         "reward": "profit_eur",
         "propensity": "shown_prob",
     }
-    log = WildLog(path, roles, {("3", "rain_mm"), ("4", "distance_km")})
+    log = WildLog(
+        path=path, roles=roles, drifting={("3", "rain_mm"), ("4", "distance_km")}
+    )
     return log.knowing(range(1, 5), means, share)
 
 
@@ -243,7 +249,11 @@ def news_articles(
         ("topic=sport", "user.visits"),
     }
     log = WildLog(
-        path, roles, drifting, {"feedback.dwell_seconds"}, catalogue=catalogue
+        path=path,
+        roles=roles,
+        drifting=drifting,
+        leaking={"feedback.dwell_seconds"},
+        catalogue=catalogue,
     )
     return log.knowing(names, means, stamps)
 
@@ -296,15 +306,21 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "reward": "response",
         "propensity": "assigned_with",
     }
-    log = WildLog(path, roles, {("60", "genotype")}, {"followup_score"})
+    log = WildLog(
+        path=path,
+        roles=roles,
+        drifting={("60", "genotype")},
+        leaking={"followup_score"},
+    )
     return log.knowing((20, 40, 60), means, _times(share, 300))
 
 
 def call_centre(
     folder: Path, seed: int, rounds: int = 20_000, drifts: float = 1.0
 ) -> WildLog:
-    """Scripts of a call centre as a spreadsheet exports them; two columns may be the action, nothing says
-    which. `drifts` scales how far the two effects move.
+    """Scripts of a call centre as a spreadsheet exports them; two columns may be the action.
+
+    Nothing says which of them it is. `drifts` scales how far the two effects move.
     """
     rng = np.random.default_rng(seed)
     share = np.sort(rng.random(rounds))
@@ -340,7 +356,12 @@ def call_centre(
     drifting = {("Persönlich", "level"), ("Kurz", "Tenure (months)")}
     options = {"arm": "Guide"}
     log = WildLog(
-        path, roles, drifting, {"Contract minutes"}, options, {"Guide", "Region"}
+        path=path,
+        roles=roles,
+        drifting=drifting,
+        leaking={"Contract minutes"},
+        options=options,
+        candidates={"Guide", "Region"},
     )
     return log.knowing(guides, means, share)
 
@@ -408,9 +429,9 @@ def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         "propensity": "coupon_chance",
     }
     drifting = {("double points", "household_size"), ("10 % off", "level")}
-    return WildLog(path, roles, drifting, {"redeemed_value"}).knowing(
-        coupons, means, share
-    )
+    return WildLog(
+        path=path, roles=roles, drifting=drifting, leaking={"redeemed_value"}
+    ).knowing(coupons, means, share)
 
 
 def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
@@ -463,9 +484,9 @@ def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
         "propensity": "exploration_prob",
     }
     drifting = {("1", "floor_cpm"), ("1.25", "device")}
-    return WildLog(path, roles, drifting, {"clearing_cpm"}).knowing(
-        ("0.8", "1", "1.25"), means, share
-    )
+    return WildLog(
+        path=path, roles=roles, drifting=drifting, leaking={"clearing_cpm"}
+    ).knowing(("0.8", "1", "1.25"), means, share)
 
 
 WILD_LOGS: dict[str, Callable[..., WildLog]] = {

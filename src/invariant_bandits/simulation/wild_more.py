@@ -137,15 +137,15 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "offers.tsv", table, "\t")
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "tsUtc",
             "arm": "offerShown",
             "reward": "boughtOffer",
             "propensity": "selProb",
         },
-        {("Gem Bundle", "playerLevel"), ("Skin Crate", "level")},
-        {"purchaseAmountUsd"},
+        drifting={("Gem Bundle", "playerLevel"), ("Skin Crate", "level")},
+        leaking={"purchaseAmountUsd"},
     ).knowing(labels, means, share)
 
 
@@ -180,10 +180,15 @@ def trial(folder: Path, seed: int, rounds: int = 16_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "trial.csv", table)
     return WildLog(
-        path,
-        {"time": "visit_dt", "arm": "trt", "reward": "resp", "propensity": "p_sel"},
-        {("3", "sbp")},
-        {"lab_d14"},
+        path=path,
+        roles={
+            "time": "visit_dt",
+            "arm": "trt",
+            "reward": "resp",
+            "propensity": "p_sel",
+        },
+        drifting={("3", "sbp")},
+        leaking={"lab_d14"},
     ).knowing(range(1, 5), means, share)
 
 
@@ -233,15 +238,15 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     )
     path = jsonl(Path(folder) / "push.jsonl", rows)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "decision.at",
             "arm": "decision.slot",
             "reward": "outcome.tapped",
             "propensity": "decision.probOfChoice",
         },
-        {("evening", "level"), ("morning", "ctx.opens7d")},
-        {"outcome.tapDelaySec"},
+        drifting={("evening", "level"), ("morning", "ctx.opens7d")},
+        leaking={"outcome.tapDelaySec"},
     ).knowing(slots, means, share)
 
 
@@ -287,15 +292,15 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "quotes.csv", table, ";")
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "Quote Date",
             "arm": "Discount Tier",
             "reward": "Accepted",
             "propensity": "Selection %",
         },
-        {("15", "Vehicle Value"), ("0", "level")},
-        {"Policy Start"},
+        drifting={("15", "Vehicle Value"), ("0", "level")},
+        leaking={"Policy Start"},
     ).knowing(tiers, means, share)
 
 
@@ -337,17 +342,17 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
     path = Path(folder) / "tariffs.parquet"
     pq.write_table(pa.table(table), path)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "d",
             "arm": "tariff_code",
             "reward": "kwh_shifted",
             "propensity": "p_assign",
         },
-        {("2", "temp_c"), ("5", "level")},
-        {"bill_credit_eur"},
-        {"reward": "kwh_shifted"},
-        {"kwh_shifted", "bill_credit_eur"},
+        drifting={("2", "temp_c"), ("5", "level")},
+        leaking={"bill_credit_eur"},
+        options={"reward": "kwh_shifted"},
+        candidates={"kwh_shifted", "bill_credit_eur"},
     ).knowing(range(1, 7), means, share)
 
 
@@ -383,15 +388,15 @@ def hotels(folder: Path, seed: int, rounds: int = 15_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "hotels.csv", table)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "srch_time",
             "round": "search_id",
             "chosen": "shown_first",
             "reward": "booked",
             "propensity": "p_first",
         },
-        {("", "price_usd")},
+        drifting={("", "price_usd")},
     )
 
 
@@ -433,15 +438,15 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     )
     path = jsonl(Path(folder) / "chat.jsonl.gz", rows)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "created",
             "arm": "answer_style",
             "reward": "thumbs_up",
             "propensity": "sampling_prob",
         },
-        {("step by step", "n_turns"), ("with example", "intent")},
-        {"escalated"},
+        drifting={("step by step", "n_turns"), ("with example", "intent")},
+        leaking={"escalated"},
     ).knowing(labels, means, ms)
 
 
@@ -482,12 +487,12 @@ def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "picks.csv", table, "|")
     return WildLog(
-        path,
-        {"time": "start", "arm": "route_alg", "reward": "picks_per_hr"},
-        {("R2", "n_lines"), ("R4", "level")},
-        {"finish", "pick_min"},
-        {"arm": "route_alg", "reward": "picks_per_hr"},
-        {"picks_per_hr"},
+        path=path,
+        roles={"time": "start", "arm": "route_alg", "reward": "picks_per_hr"},
+        drifting={("R2", "n_lines"), ("R4", "level")},
+        leaking={"finish", "pick_min"},
+        options={"arm": "route_alg", "reward": "picks_per_hr"},
+        candidates={"picks_per_hr"},
     ).knowing(["R1", "R2", "R3", "R4"], means, share)
 
 
@@ -521,15 +526,15 @@ def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "retention.csv", table)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "contacted_on",
             "arm": "retention_play",
             "reward": "days_to_churn",
             "propensity": "play_pct",
         },
-        {("gift card", "mrr"), ("call", "level")},
-        {"churned_on"},
+        drifting={("gift card", "mrr"), ("call", "level")},
+        leaking={"churned_on"},
     ).knowing(labels, means, day)
 
 
@@ -566,15 +571,15 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     path = Path(folder) / "art.parquet"
     pq.write_table(pa.table(table), path)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "impr_time",
             "arm": "art",
             "reward": "played",
             "propensity": "logged_p",
         },
-        {("face_closeup", "wk_hrs"), ("logo", "level")},
-        {"mins_watched"},
+        drifting={("face_closeup", "wk_hrs"), ("logo", "level")},
+        leaking={"mins_watched"},
     ).knowing(arms, means, share)
 
 
@@ -611,9 +616,14 @@ def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "parking.csv", table)
     return WildLog(
-        path,
-        {"time": "date", "arm": "hourly_fee", "reward": "net_take", "propensity": "pi"},
-        {("2.5", "occ_rate"), ("1.5", "temp")},
+        path=path,
+        roles={
+            "time": "date",
+            "arm": "hourly_fee",
+            "reward": "net_take",
+            "propensity": "pi",
+        },
+        drifting={("2.5", "occ_rate"), ("1.5", "temp")},
     ).knowing(["1.5", "2", "2.5", "3"], means, share)
 
 
@@ -651,15 +661,15 @@ def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
     )
     path = jsonl(Path(folder) / "jobs.jsonl", rows)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "req.epoch",
             "round": "req.uid",
             "chosen": "pick.isPicked",
             "reward": "result.applied",
             "propensity": "pick.pickProb",
         },
-        {("", "job.remote")},
+        drifting={("", "job.remote")},
     )
 
 
@@ -695,15 +705,15 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     }
     path = _write_csv(Path(folder) / "hints.csv", table)
     return WildLog(
-        path,
-        {
+        path=path,
+        roles={
             "time": "t",
             "arm": "hint_type",
             "reward": "correct",
             "propensity": "prob_pct",
         },
-        {("5", "grade"), ("2", "level")},
-        {"points"},
+        drifting={("5", "grade"), ("2", "level")},
+        leaking={"points"},
     ).knowing(range(1, 6), means, share)
 
 
