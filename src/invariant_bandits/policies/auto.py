@@ -187,7 +187,7 @@ class Belief(plotting.ShownInNotebooks):
                 for name, level in self.noticeable_levels.items()
             },
             "drift": [
-                drift[place] for place in np.argsort(-np.abs(self.shifts) / self.errors)
+                drift[index] for index in np.argsort(-np.abs(self.shifts) / self.errors)
             ],
             "noise_ratio": float(self.noise_ratio),
             "baseline_shift": list(map(float, self.baseline_shift)),
@@ -232,7 +232,7 @@ class OutlierWarning(UserWarning):
 
 
 class ReasoningPolicy(BasePolicy):
-    """A policy whose `_choose` returns the action of a round and the place of its reason in REASONS."""
+    """A policy whose `_choose` returns the action of a round and the index of its reason in REASONS."""
 
     _choose: Any
 
@@ -465,11 +465,11 @@ class AutoISD(ReasoningPolicy):
                 1.0 if mixture.doubts_logs else mixture.buffer[kernels.DEVIATIONS]
             )
             root = directions * (deviations * np.sqrt(np.maximum(variances, 0.0)))
-            whole = np.vstack([mixture.filters.mean, root.T])
-            panel = whole[:, : self.dim] @ self.prior.basis.T
-            offset = whole[:, self.dim :].sum(
-                axis=1, keepdims=True
-            )  # of the baseline, if it is kept
+            # Rows: the mean, then a root of the covariance, so that ‖root·z‖ is the width.
+            rows = np.vstack([mixture.filters.mean, root.T])
+            panel = rows[:, : self.dim] @ self.prior.basis.T
+            # The last coordinate is that of the baseline, if there is one, and always 1.
+            offset = rows[:, self.dim :].sum(axis=1, keepdims=True)
             chosen = np.empty(len(batch), dtype=np.int64)
             for block, bounds in base.upper_bounds(
                 batch, panel, [(slice(1, None), 1.0)], offset
@@ -477,8 +477,8 @@ class AutoISD(ReasoningPolicy):
                 best = bounds.max(axis=1, keepdims=True)
                 chosen[block] = bounds.argmax(axis=1)
                 close = (bounds > best - TIE * np.abs(bounds).max()).sum(axis=1) > 1
-                for place in block.start + np.flatnonzero(close):
-                    chosen[place] = self.select(batch[place])
+                for index in block.start + np.flatnonzero(close):
+                    chosen[index] = self.select(batch[index])
             return chosen
 
     def scores(self, features: Any) -> Scores:
@@ -690,7 +690,7 @@ class AutoISD(ReasoningPolicy):
         main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
             mean, covariance = self.mixture.mean_and_covariance()
-            shift, doubt = self._baseline_shift(mean, covariance)
+            shift, variance = self._baseline_shift(mean, covariance)
             return Belief(
                 hypotheses=self.mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
@@ -698,14 +698,14 @@ class AutoISD(ReasoningPolicy):
                 alarm_level=self.delta,
                 shifts=mean[: self.dim] - self.prior.mean,
                 errors=np.sqrt(np.maximum(np.diagonal(covariance), 0.0)[: self.dim]),
-                names=[", ".join(names[i] for i in places) for places in main],
+                names=[", ".join(names[i] for i in indices) for indices in main],
                 rounds=self.rounds,
                 noise_ratio=float(
                     np.sqrt(self.mixture.believed_noise / self.prior.noise_variance)
                 ),
                 no_alarm_because=alarm.why_no_alarm(self.prior),
                 **self._moved_parts(names),
-                baseline_shift=(shift, float(np.sqrt(doubt)))
+                baseline_shift=(shift, float(np.sqrt(variance)))
                 if self.intercept
                 else (0.0, 0.0),
                 winsorised=self.winsorised,
@@ -733,9 +733,9 @@ class AutoISD(ReasoningPolicy):
             least = levels - alarm.noticeable_falls(prior, self.delta)
             least = np.where(np.isfinite(least), least, np.nan)
             shown = chance(least) if self.link == "logit" else least
-            places = np.arange(prior.layout.arms) * prior.layout.own
+            indices = np.arange(prior.layout.arms) * prior.layout.own
             result["noticeable_levels"] = dict(
-                zip([names[j] for j in places], shown.tolist(), strict=True)
+                zip([names[j] for j in indices], shown.tolist(), strict=True)
             )
         return result
 

@@ -42,7 +42,9 @@ SELF_NORMALISED, JOINT, THEOREM = RADII = "self-normalised", "joint", "theorem"
 PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
+"""Windows of a growing history, beyond which they are joined in pairs: a fit takes time for each of them."""
 LARGEST_RECORDED = 1e60
+"""Recorded numbers stay below it: moments of fourth order of them are finite."""
 
 
 class RecomputeWarning(UserWarning):

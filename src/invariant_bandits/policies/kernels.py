@@ -25,8 +25,11 @@ from numba.core.errors import NumbaError
 WRONG_TYPE = (TypeError, OverflowError, NumbaError)
 """What a call raises if it is given something else than the signature says."""
 REFUSED = -1
+"""Status of a call with bad input, which has changed nothing; actions and volumes are not negative."""
 LARGEST_SQUARE = 1e200
+"""Sums of squares stay below it: products of two of them with moderate numbers are finite or refused."""
 
+# Contiguous arrays of one to three dimensions: input that is only read, and arrays that may be written.
 IN1 = types.Array(float64, 1, "C", readonly=True)
 IN2 = types.Array(float64, 2, "C", readonly=True)
 V1 = float64[::1]
@@ -286,12 +289,14 @@ def _rotate_in(factor: Any, x: Any) -> Any:
     i = 0
     while i + 2 <= q:
         R0, R1 = factor[i], factor[i + 1]
+        # The rotation [c s; −s c] takes the pair (R_ii, x_i) to (h, 0), and is applied to the rows behind.
         h = np.sqrt(R0[i] * R0[i] + x[i] * x[i])
         c0, s0 = R0[i] / h, x[i] / h
         R0[i] = h
         f, y = R0[i + 1], x[i + 1]
         R0[i + 1] = c0 * f + s0 * y
         y = c0 * y - s0 * f
+        # The second rotation sees x_{i+1} after the first one, which is y.
         h = np.sqrt(R1[i + 1] * R1[i + 1] + y * y)
         c1, s1 = R1[i + 1] / h, y / h
         R1[i + 1] = h
@@ -304,7 +309,7 @@ def _rotate_in(factor: Any, x: Any) -> Any:
             R1[j] = c1 * f1 + s1 * y
             x[j] = c1 * y - s1 * f1
         i += 2
-    if i < q:
+    if i < q:  # the last row, if q is odd: only the column w stands behind it
         R0 = factor[i]
         h = np.sqrt(R0[i] * R0[i] + x[i] * x[i])
         c0, s0 = R0[i] / h, x[i] / h
@@ -352,6 +357,7 @@ def factorise(factor: Any, ridge: float) -> Any:
             f = R[0]
             for j in range(row.shape[0]):
                 row[j] -= f * R[j]
+        # R_ii² = λ + G_ii − Σ_{a<i} R_ai², and row i of R is what is left of row i of [G | b] over R_ii.
         pivot = np.sqrt(max(row[0] + ridge, ridge))
         row[0] = pivot
         rest = row[1:]

@@ -8,7 +8,7 @@ and weighs them by how well they predicted so far.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -64,6 +64,7 @@ class Baseline(NamedTuple):
 
 
 STILL_BASELINE = (Baseline(1.0),)
+"""A baseline that stays, with certainty."""
 
 
 def _core_baselines(moved: bool) -> tuple[Baseline, ...]:
@@ -188,6 +189,7 @@ def members_for(prior: DriftPrior) -> Members:
 def _with_baseline(
     hypothesis: str, weight: float, belief: CoefficientBelief, prior: DriftPrior
 ) -> Iterator[Member]:
+    """Members with these coefficients, one for each way in which their baseline may behave."""
     noise = prior.level_unit
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
@@ -214,6 +216,7 @@ def _with_baseline(
 
 
 def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
+    """The regression on all windows, moved to where the logs ended as far as drift persists."""
     mean, covariance = prior.where_logs_ended(
         prior.pooled, prior.pooled_covariance + prior.common_drift
     )
@@ -388,11 +391,8 @@ class FilterMixture:
         numbers[kernels.NOISE_PRIOR_ROUNDS] = constants.LEARNING.noise_prior_rounds
         numbers[kernels.PARKED] = constants.LEARNING.parked
         numbers[kernels.REST] = constants.LEARNING.rest
-        numbers[kernels.DOUBT] = constants.TESTS.doubt
-        numbers[kernels.NEGLECT] = constants.TESTS.neglect
-        numbers[kernels.PATIENCE] = constants.TESTS.patience
-        numbers[kernels.TEST_PRICE] = constants.TESTS.price
-        numbers[kernels.TEST_ROUNDS] = constants.TESTS.rounds
+        # DOUBT, NEGLECT, PATIENCE, TEST_PRICE and TEST_ROUNDS stand in the order of the fields.
+        numbers[kernels.DOUBT :] = astuple(constants.TESTS)
         kernels.mix(self.buffer)
 
     @staticmethod
@@ -558,19 +558,19 @@ class FilterMixture:
     def shrunk(self, before: DriftPrior, arm: int) -> dict[str, Array]:
         """The state without the coordinates of an arm; what was learned of the others stays."""
         filters, d = self.filters, len(self.filters.logs_mean)
-        rest = np.append(
+        kept = np.append(
             before.layout.coordinates_without(arm), np.arange(before.layout.dim, d)
         )
         return {
             **self.arrays(),
-            "means": filters.means[:, rest],
-            "covariances": filters.covariances[:, rest][:, :, rest],
-            "process": filters.process[:, rest],
-            "online": np.tril(marginal_sums(filters.online, rest)),
+            "means": filters.means[:, kept],
+            "covariances": filters.covariances[:, kept][:, :, kept],
+            "process": filters.process[:, kept],
+            "online": np.tril(marginal_sums(filters.online, kept)),
         }
 
 
-def marginal_sums(online: Array, places: Array) -> Array:
+def marginal_sums(online: Array, kept: Array) -> Array:
     """Return the sums of the alarm for some coordinates (k,), with the others projected out.
 
     With G the Gram matrix, and a and b the coordinates kept and removed, the regression on b is removed:
@@ -578,12 +578,16 @@ def marginal_sums(online: Array, places: Array) -> Array:
     lower triangles count; the result (2, k + 1, k + 1) is symmetric.
     """
     d = online.shape[1] - 1
-    whole = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
-    gone = np.delete(np.arange(d), places)
-    G, line = whole[0], np.eye(d + 1)[np.append(places, d)]
-    inverse = np.linalg.pinv(G[np.ix_(gone, gone)], rcond=NEGLIGIBLE, hermitian=True)
-    line[:-1, gone] = -G[np.ix_(places, gone)] @ inverse
-    return np.asarray(line @ whole @ line.T)
+    sums = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
+    removed = np.delete(np.arange(d), kept)
+    G = sums[0]
+    # The pseudo-inverse: removed directions that never varied take nothing away.
+    inverse = np.linalg.pinv(
+        G[np.ix_(removed, removed)], rcond=NEGLIGIBLE, hermitian=True
+    )
+    projection = np.eye(d + 1)[np.append(kept, d)]
+    projection[:-1, removed] = -G[np.ix_(kept, removed)] @ inverse
+    return np.asarray(projection @ sums @ projection.T)
 
 
 def _with_coordinates(
@@ -595,15 +599,18 @@ def _with_coordinates(
     μ_n + B(m − μ_o) and covariance S_nn − B·S_on + B·P·Bᵀ, and covariance B·P with the old ones.
     """
     P = np.tril(lower) + np.tril(lower, -1).T
-    known = start.covariance[np.ix_(old, old)]
+    among_old = start.covariance[np.ix_(old, old)]
     across = start.covariance[np.ix_(new, old)]
-    line = across @ np.linalg.pinv(known, rcond=NEGLIGIBLE, hermitian=True)
-    rest = start.covariance[np.ix_(new, new)] - line @ across.T
+    B = across @ np.linalg.pinv(among_old, rcond=NEGLIGIBLE, hermitian=True)
+    remainder = start.covariance[np.ix_(new, new)] - B @ across.T
     d = len(new) + len(old)
-    center, spread = np.empty(d), np.empty((d, d))
-    center[old], center[new] = mean, start.mean[new] + line @ (mean - start.mean[old])
-    spread[np.ix_(old, old)] = P
-    spread[np.ix_(new, old)] = line @ P
-    spread[np.ix_(old, new)] = (line @ P).T
-    spread[np.ix_(new, new)] = 0.5 * (rest + rest.T) + line @ P @ line.T
-    return center, spread
+    grown_mean = np.empty(d)
+    grown_mean[old] = mean
+    grown_mean[new] = start.mean[new] + B @ (mean - start.mean[old])
+    covariance = np.empty((d, d))
+    covariance[np.ix_(old, old)] = P
+    covariance[np.ix_(new, old)] = B @ P
+    covariance[np.ix_(old, new)] = (B @ P).T
+    # Rounding makes the remainder asymmetric, and a covariance is symmetric.
+    covariance[np.ix_(new, new)] = 0.5 * (remainder + remainder.T) + B @ P @ B.T
+    return grown_mean, covariance

@@ -542,6 +542,7 @@ UNLIKELY = 1e-5
 """Weight below which a filter is left out of the value of a test, for speed."""
 IMPOSSIBLE = 1e-12
 """Probability of being better below which an action is not tested: it divides."""
+# Of the normal distribution: Φ(x) = erfc(−x/√2)/2, with density exp(−x²/2)/√(2π).
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
@@ -586,6 +587,7 @@ def _neglect(Z: Any, filters: Any, rounds: float) -> Any:
     neglect, least = np.empty(K), np.inf
     for k in range(K):
         usual = form(Z[k], log_precision) if len(log_precision) else float(d)
+        # s²/(t·zᵀQz) is what t logged rounds leave of the variance along z.
         neglect[k] = (
             rounds * max(form(Z[k], known), 0.0) / (numbers[NOISE] * max(usual, 1.0))
         )
@@ -617,6 +619,7 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
         for i in range(d):
             mean += apart[i] * M[c, i]
         deviation = np.sqrt(max(form(apart, P[c]), 1e-300))
+        # For N(mean, deviation²): P(> 0) = Φ(size), E[max(·, 0)] = deviation·φ(size) + mean·Φ(size).
         size = mean / deviation
         likely = 0.5 * math.erfc(-size / ROOT_TWO)
         better += w * likely
@@ -772,6 +775,7 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
         for j in range(i + 1):
             M[i, j] /= scales[i] * scales[j]
         M[i, i] += ROUNDING
+    # Cholesky, row by row, with the forward substitution of each row of U as soon as its pivot is known.
     for i in range(p):
         for j in range(i + 1):
             product = M[i, j]
@@ -787,6 +791,7 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any) -> Any:
             for c in range(U.shape[1]):
                 U[i, c] -= M[i, k] * U[k, c]
         U[i] /= M[i, i]
+    # −½ log det(LLᵀ) − ½‖L⁻¹u‖²; `total` has the logarithms of scales and pivots.
     result = -total
     for i in range(p):
         result -= 0.5 * U[i, -1] * U[i, -1]

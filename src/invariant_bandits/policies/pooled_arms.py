@@ -38,7 +38,7 @@ ARRAYS: Mapping[str, ArraySpec] = {
 class PooledArms(ReasoningPolicy):
     """AutoISD over what arms share, and the level of every arm as a number with its variance.
 
-    Features are [place of the arm, what all arms share]. The shared part is learned by AutoISD, which takes
+    Features are [index of the arm, what all arms share]. The shared part is learned by AutoISD, which takes
     the level of the played arm as known up to its variance. The level is learned from what the shared part
     leaves, by a scalar filter (extended, for clicks), and walks as levels did in the logs. An arm of which
     nothing is known has level 0 and the variance of the population. A decision costs as much as there are
@@ -49,7 +49,7 @@ class PooledArms(ReasoningPolicy):
     shared : AutoISD
         Over [1, shared features], from the logs less the levels of the arms.
     levels : ArmLevels, optional
-        Of the arms, in the order of their places.
+        Of the arms, in the order of their indices.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.decomposition.arm_statistics import ArmLevels
@@ -88,7 +88,7 @@ class PooledArms(ReasoningPolicy):
 
     # -- deciding --
 
-    def _taken_apart(self, features: Any) -> tuple[Array, Array, Array]:
+    def _rows_and_levels(self, features: Any) -> tuple[Array, Array, Array]:
         """Rows (K, p) of the shared part, and mean and variance (K,) of the levels of their arms."""
         rows = offered_array(features, self.dim).copy()
         codes = rows[:, 0].astype(np.int64)
@@ -106,7 +106,7 @@ class PooledArms(ReasoningPolicy):
         with self._lock:
             if not self.arms:
                 return self.shared._choose(features)
-            rows, level, variance = self._taken_apart(features)
+            rows, level, variance = self._rows_and_levels(features)
             mean, _ = self.shared._predict(rows)
             z = np.column_stack([rows, np.ones(len(rows))])[
                 :, : len(self.shared.mixture.filters.mean)
@@ -124,9 +124,9 @@ class PooledArms(ReasoningPolicy):
         with self._lock:
             if not self.arms:
                 return self.shared.scores(features)
-            rows, level, doubt = self._taken_apart(features)
+            rows, level, variance = self._rows_and_levels(features)
             mean, width = self.shared._predict(rows)
-            mean, width = mean + level, np.sqrt(width**2 + doubt)
+            mean, width = mean + level, np.sqrt(width**2 + variance)
             if self.shared.link == "logit":
                 mean, width = chance(mean), chance(mean + width) - chance(mean)
             return Scores(mean, width)
@@ -147,24 +147,27 @@ class PooledArms(ReasoningPolicy):
                 self.shared.update(features, reward)
                 return
             chosen = base.chosen_array(features, self.dim)
-            rows, levels, variances = self._taken_apart(chosen[None])
+            rows, levels, variances = self._rows_and_levels(chosen[None])
             mean, width = self.shared._predict(rows)[:, 0]
             level = float(levels[0])
-            doubt = float(variances[0])
-            spread = width * width
+            variance = float(variances[0])
+            shared_variance = width * width
             noise = self.shared.mixture.believed_noise
-            self.shared.update_with_offset(rows[0], reward, level, doubt)
-            error, total = reward - mean - level, spread + doubt + noise
+            self.shared.update_with_offset(rows[0], reward, level, variance)
+            # A scalar Kalman filter: gain = variance/total, and variance·(1 − gain) is left.
+            error = reward - mean - level
+            total = shared_variance + variance + noise
             if self.shared.link == "logit":
                 error, total, _, _ = kernels.click_evidence(
-                    reward, mean + level, spread + doubt, 1.0
+                    reward, mean + level, shared_variance + variance, 1.0
                 )
             error = float(
                 np.clip(error, -OUTLIER * np.sqrt(total), OUTLIER * np.sqrt(total))
             )
-            code, gain = int(chosen[0]), doubt / total
+            code = int(chosen[0])
+            gain = variance / total
             self.levels[code] = level + gain * error
-            self.variances[code] = doubt * (1.0 - gain)
+            self.variances[code] = variance * (1.0 - gain)
             self.learned[code] = self.rounds
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:

@@ -26,7 +26,9 @@ from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
+"""Shares of uniform decisions: one in twenty; none where the gaps leave every action a chance."""
 DEFAULT_SHARPNESS = 100.0
+"""Costs at most a hundredth of the noise per round and additional action."""
 STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
 
