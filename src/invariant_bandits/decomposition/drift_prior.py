@@ -314,14 +314,14 @@ class DriftPrior:
         if not statistics.rounds.sum():
             raise InputError("the statistics hold no rounds")
         layout = statistics.layout
-        catalogue, center, scale = standardize_catalogue(
-            statistics.catalogue.reshape(layout.arms, -1)
-        )
+        standard = standardize_catalogue(statistics.catalogue.reshape(layout.arms, -1))
+        catalogue = standard.features
+        candidates = ARM.likeness if catalogue.shape[1] else ARM.likeness[:1]
         fits = {
             likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
-            for likeness in (ARM.likeness if catalogue.shape[1] else ARM.likeness[:1])
+            for likeness in candidates
         }
-        likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
+        likeness = max(fits, key=lambda likeness: fits[likeness].joint.evidence)
         plain, fit = fits[likeness]
         if layout.shared:
             fit = draw_shared_to_zero(statistics, fit, layout)
@@ -361,8 +361,8 @@ class DriftPrior:
             typical_drift=fit.typical,
             relation=relate_arms(catalogue, likeness),
             catalogue=catalogue,
-            catalogue_mean=center,
-            catalogue_scale=scale,
+            catalogue_mean=standard.mean,
+            catalogue_scale=standard.scale,
             likeness=likeness,
             together=plain.along,
             evidence=evidence,
