@@ -171,7 +171,8 @@ class Hyperparameters(NamedTuple):
     @property
     def drift(self) -> Array:
         """Ω = diag(own) + GSGᵀ (p, p)."""
-        return np.diag(self.own) + (self.along * self.sizes) @ self.along.T
+        common = (self.along * self.sizes) @ self.along.T
+        return np.asarray(np.diag(self.own) + common)
 
 
 class FittedEffects(NamedTuple):

@@ -360,50 +360,67 @@ def fit_levels(
     noise = None if clicks else 1.0
     least = 0.0
     for _ in range(ARM.level_passes):
-        sums, before = sum_levels(rounds(), theta, levels, windows, noise), spread
+        sums = sum_levels(rounds(), theta, levels, windows, noise)
+        before = spread
         least = least or max(EXACT * sums.squares / sums.rounds, TINY)
         H = sums.H.sum(axis=0)
         E = sums.E.sum(axis=0)
-        K = sums.K
-        seen = H > 0.0
-        center = levels + E / np.where(seen, H, 1.0)
-        for _ in range(ARM.spread_steps):
-            left = 1.0 / (H + 1.0 / spread)
-            spread = max(
-                float(((left * H * center) ** 2 + left)[seen].mean()),
-                ARM.least_spread * (noise or 1.0),
-            )
-        left, pull = 1.0 / (H + 1.0 / spread), E - levels / spread
-        system = (
-            sums.G
-            - (K.T * left) @ K
-            + ARM.faint_ridge * np.diag(np.diagonal(sums.G) + TINY)
-        )
-        move = np.linalg.solve(system, sums.g - K.T @ (left * pull))
+        spread = _likeliest_spread(H, E, levels, spread, noise or 1.0)
+        # Eliminating the levels leaves p unknowns: l_a = 1/(H_a + 1/τ²).
+        left = 1.0 / (H + 1.0 / spread)
+        pull = E - levels / spread
+        faint = ARM.faint_ridge * np.diag(np.diagonal(sums.G) + TINY)
+        system = sums.G - (sums.K.T * left) @ sums.K + faint
+        move = np.linalg.solve(system, sums.g - sums.K.T @ (left * pull))
         largest = float(np.abs(move).max())
-        move *= (
-            min(1.0, ARM.largest_move / largest) if clicks and largest > 0.0 else 1.0
-        )
-        theta, levels = theta + move, levels + left * (pull - K @ move)
+        if clicks and largest > ARM.largest_move:
+            move *= ARM.largest_move / largest
+        theta = theta + move
+        levels = levels + left * (pull - sums.K @ move)
         settled = largest <= ARM.level_tolerance * float(np.abs(theta).max())
         if noise is not None:
+            # A level counts for the share of it that its rounds determine.
             free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
-            left_over = max(sums.squares * noise**2 / free, least)
-            settled = settled and abs(left_over - noise) <= ARM.level_tolerance * noise
-            noise = left_over
+            unexplained = max(sums.squares * noise**2 / free, least)
+            settled &= abs(unexplained - noise) <= ARM.level_tolerance * noise
+            noise = unexplained
         if settled and abs(spread - before) <= ARM.level_tolerance * spread:
             break
     sums = sum_levels(rounds(), theta, levels, windows, noise)
     drift = level_drift(sums.H, sums.E)
+    # A scalar Kalman filter per arm over the windows; the last one speaks of its middle.
     step = ARM.walk_variance * drift / windows
     mean = np.zeros(arms)
     variance = np.full(arms, spread + drift)
     for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
-        variance = variance + step if i else variance
+        if i:
+            variance = variance + step
         variance = variance / (1.0 + variance * H)
         mean = mean + variance * (E - H * (mean - levels))
-    per_round = ARM.walk_variance * drift / sums.rounds
-    return ArmLevels(theta, levels, mean, variance + 0.5 * step, spread, per_round)
+    return ArmLevels(
+        theta=theta,
+        fitted=levels,
+        levels=mean,
+        variances=variance + 0.5 * step,
+        spread=spread,
+        step=ARM.walk_variance * drift / sums.rounds,
+    )
+
+
+def _likeliest_spread(
+    H: Array, E: Array, levels: Array, spread: float, noise: float
+) -> float:
+    """Return τ² after steps of expectation–maximisation: the mean of E[α²] over the arms that were seen.
+
+    α + E/H ~ N(0, τ² + 1/H) gives α the mean lHc and the variance l = 1/(H + 1/τ²), c = α + E/H.
+    """
+    seen = H > 0.0
+    center = levels + E / np.where(seen, H, 1.0)
+    for _ in range(ARM.spread_steps):
+        left = 1.0 / (H + 1.0 / spread)
+        squares = (left * H * center) ** 2 + left
+        spread = max(float(squares[seen].mean()), ARM.least_spread * noise)
+    return spread
 
 
 def level_drift(H: Array, E: Array) -> float:
@@ -411,26 +428,35 @@ def level_drift(H: Array, E: Array) -> float:
     it is clear. H, E: (m, A), information and scores.
     """
     H = np.where(ARM.least_information <= H, H, 0.0)
-    E, known = np.where(H > 0.0, E, 0.0), H > 0.0
+    known = H > 0.0
+    E = np.where(known, E, 0.0)
     total = np.maximum(H.sum(axis=0), TINY)
-    apart = (E - H * (E.sum(axis=0) / total)) ** 2 / np.where(known, H, 1.0)
+    # Cochran's Q about each arm's mean: χ² with one degree of freedom less than windows per arm.
+    departures = E - H * (E.sum(axis=0) / total)
+    statistic = float((departures**2 / np.where(known, H, 1.0)).sum())
     freedom = float(np.maximum(known.sum(axis=0) - 1, 0).sum())
-    excess = float(apart.sum()) - freedom
+    excess = statistic - freedom
+    # Its expectation exceeds that by the drift times this weight.
     weight = float((total - (H**2).sum(axis=0) / total).sum())
-    return (
-        excess / weight
-        if excess > ARM.drift_errors * np.sqrt(2.0 * freedom) and weight > 0.0
-        else 0.0
-    )
+    if weight <= 0.0 or excess <= ARM.drift_errors * np.sqrt(2.0 * freedom):
+        return 0.0
+    return excess / weight
 
 
-def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
-    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
-    are 0.
-    """
-    center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
+class StandardizedCatalogue(NamedTuple):
+    """Features of the arms (A, c) with mean 0 and variance 1, and their means and scales (c,)."""
+
+    features: Array
+    mean: Array
+    scale: Array
+
+
+def standardize_catalogue(catalogue: Array) -> StandardizedCatalogue:
+    """Standardise the features of the arms (A, c); a column that never varies becomes 0."""
+    center = catalogue.mean(axis=0)
+    scale = catalogue.std(axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
-    return (catalogue - center) / scale, center, scale
+    return StandardizedCatalogue((catalogue - center) / scale, center, scale)
 
 
 LINKS = ("identity", "logit")
@@ -502,7 +528,7 @@ class ArmStatistics:
         that it has in the shared coding with a catalogue.
         """
         layout, catalogue = self.layout, self.catalogue.reshape(self.layout.arms, -1)
-        standard, _, _ = standardize_catalogue(catalogue)
+        standard = standardize_catalogue(catalogue).features
         terms = self.terms if self.terms.size else np.eye(1 + catalogue.shape[1])
         crossed = terms.shape[1] - 1
         together = (
@@ -588,12 +614,7 @@ class ArmStatistics:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
         rounds = np.zeros((int(window.max()) + 1, total))
         np.add.at(rounds, (window, played), 1.0)
-        about = {
-            "layout": layout,
-            "rounds": rounds,
-            "context_square": z.T @ z / n,
-            "catalogue": table,
-        }
+        frame = _Frame(layout, rounds, z.T @ z / n, table)
 
         def chunks() -> Iterator[tuple[Array, Array, Array]]:
             for first in range(0, n, CHUNK):
@@ -614,7 +635,7 @@ class ArmStatistics:
             )
             corrected = sums.theta - logistic_bias(chunks(), sums, layout)
             scores = sums.information @ corrected + sums.gradient
-            return cls._of_clicks(sums.information, scores, sums.variance, about)
+            return cls._of_clicks(sums.information, scores, sums.variance, frame)
         gram = np.zeros((len(rounds), layout.dim, layout.dim))
         cross = np.zeros((len(rounds), layout.dim))
         for features, reward, index in chunks():
@@ -622,7 +643,7 @@ class ArmStatistics:
                 own = features[index == i]
                 gram[i] += own.T @ own
                 cross[i] += own.T @ reward[index == i]
-        return cls._of_rewards(gram, cross, float(r @ r), about)
+        return cls._of_rewards(gram, cross, float(r @ r), frame)
 
     @classmethod
     def from_features(
@@ -645,7 +666,11 @@ class ArmStatistics:
             table = features.catalogue[:, :crossed]
         window = _window_of(windows, len(phi))
         statistics = cls._of_rounds(layout, contexts, arms, r, window, table, None)
-        return replace(statistics, **_described(features))
+        return replace(
+            statistics,
+            terms=features.catalogue_terms[1],
+            missing=missing_columns(features.context, features.context_names),
+        )
 
     @classmethod
     def from_moments(
@@ -673,28 +698,30 @@ class ArmStatistics:
             if features.catalogue is None
             else features.catalogue
         )
-        about: dict[str, Any] = {
-            "layout": layout,
-            "rounds": np.round(rounds),
-            "context_square": square,
-        }
-        about |= {"catalogue": table, **_described(features)}
+        frame = _Frame(
+            layout=layout,
+            rounds=np.round(rounds),
+            context_square=square,
+            catalogue=table,
+            terms=features.catalogue_terms[1],
+            missing=missing_columns(features.context, features.context_names),
+        )
         if odds is None:
-            return cls._of_rewards(gram, cross, reward_square, about)
+            return cls._of_rewards(gram, cross, reward_square, frame)
         information, scores, _ = _sums_of(odds.moments)
         variance = float(np.diagonal(information, axis1=1, axis2=2)[:, levels].sum())
-        return cls._of_clicks(information, scores, variance, about)
+        return cls._of_clicks(information, scores, variance, frame)
 
     @classmethod
     def _of_rewards(
-        cls, gram: Array, cross: Array, reward_square: float, about: dict[str, Any]
+        cls, gram: Array, cross: Array, reward_square: float, frame: _Frame
     ) -> ArmStatistics:
-        """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log; about: the rest.
+        """Return the statistics of Σφφᵀ (m, p, p) and Σφr (m, p) per window, and Σr² of the whole log.
 
         The noise is what coefficients of their own in every window leave unexplained. Neighbouring windows
         are merged for it where they are too short to leave anything; drift between these counts as noise.
         """
-        total = float(about["rounds"].sum())
+        total = float(frame.rounds.sum())
         explained, used = _explained(gram, cross)
         parts = len(gram)
         while total - used < ARM.least_freedom * total and parts > 1:
@@ -707,40 +734,64 @@ class ArmStatistics:
             raise InputError(
                 f"{total:.0f} rounds are too few for {used} coefficients in the windows"
             )
-        noise = (
-            max(
-                (reward_square - explained) / (total - used),
-                EXACT * reward_square / total,
-            )
-            or EXACT
-        )
-        return cls(
+        unexplained = (reward_square - explained) / (total - used)
+        noise = max(unexplained, EXACT * reward_square / total) or EXACT
+        return frame.statistics(
             information=gram / noise,
             scores=cross / noise,
             noise_variance=noise,
-            scale=max(reward_square / total, 1e-300),
-            **about,
+            link="identity",
+            scale=max(reward_square / total, TINY),
         )
 
     @classmethod
     def _of_clicks(
-        cls, information: Array, scores: Array, variance: float, about: dict[str, Any]
+        cls, information: Array, scores: Array, variance: float, frame: _Frame
     ) -> ArmStatistics:
-        """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
-        noise = float(about["rounds"].sum()) / max(variance, 1e-300)
-        return cls(
+        """Return the statistics of Λ (m, p, p) and η (m, p) about a logistic fit, and of Σπ(1 − π)."""
+        noise = float(frame.rounds.sum()) / max(variance, TINY)
+        return frame.statistics(
             information=information,
             scores=scores,
             noise_variance=noise,
             link="logit",
-            **about,
+            scale=1.0,
         )
 
 
-def _described(features: ArmFeatures) -> dict[str, Any]:
-    """What the features say of the catalogue and of missing values."""
-    missing = missing_columns(features.context, features.context_names)
-    return {"terms": features.catalogue_terms[1], "missing": missing}
+class _Frame(NamedTuple):
+    """What statistics hold beside the likelihood; fields as in ArmStatistics."""
+
+    layout: ArmLayout
+    rounds: Array
+    context_square: Array
+    catalogue: Array
+    terms: Array = np.zeros((0, 0))
+    missing: tuple[MissingColumn, ...] = ()
+
+    def statistics(
+        self,
+        *,
+        information: Array,
+        scores: Array,
+        noise_variance: float,
+        link: str,
+        scale: float,
+    ) -> ArmStatistics:
+        """Return the statistics with this likelihood."""
+        return ArmStatistics(
+            layout=self.layout,
+            information=information,
+            scores=scores,
+            rounds=self.rounds,
+            noise_variance=noise_variance,
+            context_square=self.context_square,
+            link=link,
+            scale=scale,
+            catalogue=self.catalogue,
+            terms=self.terms,
+            missing=self.missing,
+        )
 
 
 def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:

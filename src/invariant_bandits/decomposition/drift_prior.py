@@ -249,18 +249,17 @@ class DriftPrior:
         vague = np.diag(unit + drift) + mean_covariance
         persists = persistence(*paths.marginals(), mean, drift)
         last = []
+        steps = []
         for factor, lasting in PRIOR.persistent:
             decay = np.exp(-1.0 / (moments.windows * lasting))
             last.append(last_window(paths, mean, factor * drift, vague, decay))
+            # Per round 1 − a² of the variance is new, nearly 2/(time constant in rounds).
+            steps.append(2.0 * factor * drift / (lasting * moments.rounds))
         after_break = last_window(paths, mean, drift, vague, 1.0 - persists.breaks)
         end = join_ends([*last, after_break], persists.courses)
-        steps = [
-            2.0 * factor * drift / (lasting * moments.rounds)
-            for factor, lasting in PRIOR.persistent
-        ]
         limit = drift_limit(paths)
         feature_mean, feature_precision = _feature_moments(moments, basis)
-        level, between, error, moves = _baseline(moments, own, noise)
+        baseline = _estimate_baseline(moments, own, noise)
         return cls(
             basis=basis,
             mean=mean,
@@ -270,10 +269,10 @@ class DriftPrior:
             pooled_covariance=pooled_covariance,
             unit=unit,
             noise_variance=noise_variance,
-            baseline=level,
-            baseline_variance=between,
-            baseline_error=error,
-            baseline_moves=moves,
+            baseline=baseline.level,
+            baseline_variance=baseline.between,
+            baseline_error=baseline.error,
+            baseline_moves=baseline.moves,
             present_level=_present_level(moments, own, noise),
             signal_variance=float((center**2 * offered).sum()),
             drift_signal=float(max((drift * along).max(), 0.0)),
@@ -315,14 +314,14 @@ class DriftPrior:
         if not statistics.rounds.sum():
             raise InputError("the statistics hold no rounds")
         layout = statistics.layout
-        catalogue, center, scale = standardize_catalogue(
-            statistics.catalogue.reshape(layout.arms, -1)
-        )
+        standard = standardize_catalogue(statistics.catalogue.reshape(layout.arms, -1))
+        catalogue = standard.features
+        candidates = ARM.likeness if catalogue.shape[1] else ARM.likeness[:1]
         fits = {
             likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
-            for likeness in (ARM.likeness if catalogue.shape[1] else ARM.likeness[:1])
+            for likeness in candidates
         }
-        likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
+        likeness = max(fits, key=lambda likeness: fits[likeness].joint.evidence)
         plain, fit = fits[likeness]
         if layout.shared:
             fit = draw_shared_to_zero(statistics, fit, layout)
@@ -362,8 +361,8 @@ class DriftPrior:
             typical_drift=fit.typical,
             relation=relate_arms(catalogue, likeness),
             catalogue=catalogue,
-            catalogue_mean=center,
-            catalogue_scale=scale,
+            catalogue_mean=standard.mean,
+            catalogue_scale=standard.scale,
             likeness=likeness,
             together=plain.along,
             evidence=evidence,
@@ -420,11 +419,17 @@ class DriftPrior:
         """
         if not len(self.end_mean):
             return mean, covariance
-        share, apart = self.persistence, self.end_mean - mean
-        stays, differs = np.sqrt(share), np.sqrt(1.0 - share)
+        share = self.persistence
+        step = self.end_mean - mean
+        # The moments of the mixture, direction by direction: within both cases, and between them.
+        persists = np.sqrt(share)
+        afresh = np.sqrt(1.0 - share)
         last = self.end_covariance + self.common_drift
-        spread = covariance * np.outer(differs, differs) + last * np.outer(stays, stays)
-        return mean + share * apart, spread + np.diag(share * (1.0 - share) * apart**2)
+        within = covariance * np.outer(afresh, afresh) + last * np.outer(
+            persists, persists
+        )
+        between = np.diag(share * (1.0 - share) * step**2)
+        return mean + share * step, within + between
 
     @property
     def drift(self) -> Array:
@@ -531,55 +536,64 @@ class DriftPrior:
         new = self.arms.with_arm(features)
         population, layout = new.population, new.population.layout
         own = layout.arm(self.layout.arms)
-        more = np.zeros((3, layout.dim))
-        more[:, own] = (
-            new.variance * population.spread,
-            population.typical_drift,
-            population.spread,
-        )
+        added = _AddedVariances(*np.zeros((3, layout.dim)))
+        added.of_mean[own] = new.variance * population.spread
+        added.drift[own] = population.typical_drift
+        added.unit[own] = population.spread
         others = np.delete(np.eye(layout.dim), own, axis=1)
-        return self._carry(population, self.layout.insertion(new.weights), others, more)
+        means = self.layout.insertion(new.weights)
+        return self._carry(population, means, others, added)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""
         others = np.eye(len(self.mean))[self.layout.coordinates_without(arm)]
-        return self._carry(
-            self.arms.without_arm(arm), others, others, np.zeros((3, len(others)))
-        )
+        nothing = _AddedVariances(*np.zeros((3, len(others))))
+        return self._carry(self.arms.without_arm(arm), others, others, nothing)
 
     def _carry(
-        self, population: ArmPopulation, means: Array, places: Array, more: Array
+        self,
+        population: ArmPopulation,
+        means: Array,
+        positions: Array,
+        added: _AddedVariances,
     ) -> DriftPrior:
-        """The prior of other arms.
+        """Return the prior of other arms.
 
-        means, places: (p', p), what coefficients become, and where those that stay are. more: what is added
-        to the variances of the means, to the drift and to the unit, (3, p').
+        means, positions: (p', p), what coefficients become, and where those that stay are.
         """
-        doubt, drifting, unit = more
-        drift = places @ self.drift_covariance @ places.T + np.diag(drifting)
+        drift = positions @ self.drift_covariance @ positions.T + np.diag(added.drift)
 
-        def extend(covariance: Array, added: Array) -> Array:
-            return np.asarray(means @ covariance @ means.T + np.diag(added))
+        def extend(covariance: Array, variances: Array) -> Array:
+            return np.asarray(means @ covariance @ means.T + np.diag(variances))
 
+        of_end = added.of_mean + added.drift
         return replace(
             self,
-            basis=np.eye(len(places)),
+            basis=np.eye(len(positions)),
             mean=means @ self.mean,
-            mean_covariance=extend(self.mean_covariance, doubt),
+            mean_covariance=extend(self.mean_covariance, added.of_mean),
             drift_covariance=drift,
             pooled=means @ self.pooled,
-            pooled_covariance=extend(self.pooled_covariance, doubt),
-            unit=places @ self.unit + unit,
+            pooled_covariance=extend(self.pooled_covariance, added.of_mean),
+            unit=positions @ self.unit + added.unit,
             last_means=self.last_means @ means.T,
             last_covariances=np.stack(
-                [extend(last, doubt + drifting) for last in self.last_covariances]
+                [extend(last, of_end) for last in self.last_covariances]
             ),
             last_steps=_walk_steps(drift),
-            persistence=places @ self.persistence,
+            persistence=positions @ self.persistence,
             end_mean=means @ self.end_mean,
-            end_covariance=extend(self.end_covariance, doubt + drifting),
+            end_covariance=extend(self.end_covariance, of_end),
             population=population,
         )
+
+
+class _AddedVariances(NamedTuple):
+    """What a new arm adds to the variances of the means, to the drift and to the unit, each (p',)."""
+
+    of_mean: Array
+    drift: Array
+    unit: Array
 
 
 def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
@@ -594,14 +608,32 @@ def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Arr
     return basis.T @ mean, np.ascontiguousarray(0.5 * (inverse + inverse.T))
 
 
-def _baseline(
-    moments: WindowedMoments, paths: CoefficientPaths, noise: Array
-) -> tuple[float, float, float, bool]:
-    """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they
-    move.
+class BaselineEstimate(NamedTuple):
+    """The reward of an action whose features are 0, over the windows.
+
+    Attributes
+    ----------
+    level, error : float
+        Mean over the windows, and its sampling variance.
+    between : float
+        Variance between windows beyond sampling error.
+    moves : bool
+        Whether a test rejects that all windows have the same.
     """
-    mean, coefficients = moments.feature_mean, paths.coefficients
-    level = moments.reward_mean - np.einsum("mi,mi->m", mean, coefficients)
+
+    level: float
+    error: float
+    between: float
+    moves: bool
+
+
+def _estimate_baseline(
+    moments: WindowedMoments, paths: CoefficientPaths, noise: Array
+) -> BaselineEstimate:
+    """Return the mean of the window intercepts r̄_i − x̄_iᵀγ_i, and how far they move."""
+    mean = moments.feature_mean
+    level = moments.reward_mean - np.einsum("mi,mi->m", mean, paths.coefficients)
+    # The sampling variance s²(1/n + x̄ᵀ(Σxxᵀ)⁻¹x̄), which a partial window knows by its covariance alone.
     if paths.partial is None:
         solved = np.linalg.solve(moments.gram, mean[:, :, None])[:, :, 0]
         sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
@@ -609,19 +641,21 @@ def _baseline(
         informed = moments.counts > 0
         level = level[informed]
         mean = mean[informed]
+        covariances = paths.covariances[informed]
         sampling = noise[informed] / moments.counts[informed]
-        sampling = sampling + np.einsum(
-            "mi,mij,mj->m", mean, paths.covariances[informed], mean
-        )
+        sampling = sampling + np.einsum("mi,mij,mj->m", mean, covariances, mean)
     weight = 1.0 / sampling
     center = float(weight @ level / weight.sum())
-    statistic = float(weight @ (level - center) ** 2)
-    moves = bool(
-        special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0)
-        < PRIOR.baseline_level
+    squares = (level - center) ** 2
+    # Σ(ℓ_i − ℓ̄)²/s_i² is χ² with m − 1 degrees of freedom if nothing moves.
+    freedom = len(level) - 1
+    p_value = special.gammaincc(freedom / 2.0, float(weight @ squares) / 2.0)
+    return BaselineEstimate(
+        level=center,
+        error=float(1.0 / weight.sum()),
+        between=max(float((squares - sampling).mean()), 0.0),
+        moves=bool(p_value < PRIOR.baseline_level),
     )
-    between = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
-    return center, between, float(1.0 / weight.sum()), moves
 
 
 def _present_level(

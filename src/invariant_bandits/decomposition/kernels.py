@@ -36,8 +36,10 @@ def _turn(x: Any, y: Any, c: float, s: float) -> None:
     rows, columns = x.shape
     for k in range(rows):
         for i in range(columns):
-            u, v = x[k, i], y[k, i]
-            x[k, i], y[k, i] = c * u + s * v, c * v - s * u
+            u = x[k, i]
+            v = y[k, i]
+            x[k, i] = c * u + s * v
+            y[k, i] = c * v - s * u
 
 
 @njit(cache=True, nogil=True)
@@ -62,7 +64,9 @@ def jacobi_sweeps(
         largest = 0.0
         for a in range(p - 1):
             for b in range(a + 1, p):
-                co, si = 1.0, 0.0
+                # cos 2θ and sin 2θ; the likelihood's weights depend on them, so that it takes three rounds.
+                co = 1.0
+                si = 0.0
                 for _ in range(3 if likelihood else 1):
                     h11 = 0.0
                     h12 = 0.0
@@ -74,26 +78,33 @@ def jacobi_sweeps(
                         if likelihood:
                             alpha = 0.5 * (S[a, a, i] + S[b, b, i])
                             u = beta * co + gamma * si
-                            weight /= max(alpha * alpha - u * u, 1e-14 * alpha * alpha)
+                            # α² − u² is a product of variances; rounding may take it to 0.
+                            square = alpha * alpha
+                            weight /= max(square - u * u, 1e-14 * square)
                         h11 += weight * beta * beta
                         h12 += weight * beta * gamma
                         h22 += weight * gamma * gamma
+                    # Leading eigenvector of [[h11, h12], [h12, h22]]; sin of the turn since the last.
                     twice = np.arctan2(2.0 * h12, h11 - h22) * 0.5
                     change = abs(np.cos(twice) * si - np.sin(twice) * co)
-                    co, si = np.cos(twice), np.sin(twice)
+                    co = np.cos(twice)
+                    si = np.sin(twice)
                     if change < 0.1 * tolerance:
                         break
                 theta = 0.5 * np.arctan2(si, co)
                 if abs(theta) < 0.01 * tolerance:
                     continue
                 largest = max(largest, abs(theta))
-                c, s = np.cos(theta), np.sin(theta)
+                # S ← RᵀSR turns rows, then columns; U ← UR columns alone.
+                c = np.cos(theta)
+                s = np.sin(theta)
                 _turn(S[a], S[b], c, s)
                 _turn(S[:, a], S[:, b], c, s)
                 _turn(U[:, a : a + 1], U[:, b : b + 1], c, s)
         if largest < tolerance:
             return CONVERGED
-        before, earlier = value, gain
+        before = value
+        earlier = gain
         value = _log_variances(S, n)
         gain = before - value
         if sweep >= PATIENT_SWEEPS and STEADY_GAIN * earlier <= gain < noise:
@@ -132,9 +143,10 @@ def factor(A: Any) -> Any:
             total = A[i, j]
             for k in range(j):
                 total -= C[i, k] * C[j, k]
-            C[i, j] = (
-                np.sqrt(max(total, 1e-15 * A[i, i])) if i == j else total / C[j, j]
-            )
+            if i == j:
+                C[i, i] = np.sqrt(max(total, 1e-15 * A[i, i]))
+            else:
+                C[i, j] = total / C[j, j]
     return C
 
 
@@ -142,6 +154,7 @@ def factor(A: Any) -> Any:
 def inverse(C: Any) -> Any:
     """Inverse of CCᵀ, symmetric by construction; C is lower triangular."""
     size = len(C)
+    # T = C⁻¹, column by column.
     T = np.zeros((size, size))
     for j in range(size):
         T[j, j] = 1.0 / C[j, j]
@@ -150,6 +163,7 @@ def inverse(C: Any) -> Any:
             for k in range(j, i):
                 total -= C[i, k] * T[k, j]
             T[i, j] = total / C[i, i]
+    # TᵀT: the lower half, then its mirror image.
     out = np.zeros((size, size))
     for k in range(size):
         for i in range(k + 1):
@@ -171,12 +185,15 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
     if q * s > DIRECT_SOLVE_UNKNOWNS:
         return _conjugate_gradients(L, R, G, damping)
     size = q * s
+    # The lower blocks of Σ L_k ⊗ R_k; the Cholesky factor needs no others.
     K = np.zeros((size, size))
     for k in range(len(L)):
         for a in range(q):
+            rows = slice(a * s, (a + 1) * s)
             for b in range(a + 1):
-                K[a * s : (a + 1) * s, b * s : (b + 1) * s] += L[k, a, b] * R[k]
+                K[rows, b * s : (b + 1) * s] += L[k, a, b] * R[k]
     C = factor(K + damping * np.eye(size))
+    # Forward, then backward substitution.
     x = np.empty(size)
     for i in range(size):
         total = G[i // s, i % s]
@@ -199,12 +216,14 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
     for k, a in np.ndindex((len(L), q)):
         scale[a] += L[k, a, a] * np.diag(R[k])
     E = np.zeros((q, s))
-    rest = G.copy()
+    residual = G.copy()
     direction = np.zeros((q, s))
-    old, goal = np.inf, 1e-8 * (G * (G / scale)).sum()
+    old = np.inf
+    # The step is halved or damped anyway: four digits of it are enough.
+    goal = 1e-8 * (G * (G / scale)).sum()
     for _ in range(100):
-        z = rest / scale
-        new = (rest * z).sum()
+        z = residual / scale
+        new = (residual * z).sum()
         if new <= goal:
             break
         direction = z + new / old * direction
@@ -216,7 +235,7 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
             break
         step = new / curvature
         E += step * direction
-        rest -= step * image
+        residual -= step * image
         old = new
     return E
 
@@ -258,10 +277,13 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
         A = S[i][first][:, first]
         B = S[i][second][:, second]
         C = S[i][first][:, second]
-        Ai, Bi = inverse(factor(A)), inverse(factor(B))
+        Ai = inverse(factor(A))
+        Bi = inverse(factor(B))
         G += n[i] * (product(C, Bi) - product(Ai, C))
-        L[2 * i], L[2 * i + 1] = n[i] * A, n[i] * Ai
-        R[2 * i], R[2 * i + 1] = Bi, B
+        L[2 * i] = n[i] * A
+        R[2 * i] = Bi
+        L[2 * i + 1] = n[i] * Ai
+        R[2 * i + 1] = B
         L[2 * m] -= 2.0 * n[i] * np.eye(q)
     R[2 * m] = np.eye(s)
     return G, L, R
@@ -280,8 +302,10 @@ def cayley(E: Any) -> Any:
     N = inverse(factor(product(Ft, F) + np.eye(s)))
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
-    Q[:q, :q], Q[q:, q:] = 2.0 * M, 2.0 * N
-    Q[:q, q:], Q[q:, :q] = 2.0 * corner, -2.0 * corner.T
+    Q[:q, :q] = 2.0 * M
+    Q[q:, q:] = 2.0 * N
+    Q[:q, q:] = 2.0 * corner
+    Q[q:, :q] = -2.0 * corner.T
     return Q - np.eye(q + s)
 
 
@@ -436,9 +460,9 @@ def random_effects(
             for i in range(m):
                 pull = (precision[i, a] * (g[i] - mean)).sum()
                 change += pull * pull - precision[i, a, a]
-            drift[a] = max(
-                drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300
-            )
+            # e = ω·pull and Ω − KΩ = Ω − ΩWΩ, so that ω grows by ω²·mean(pull² − W_jj).
+            step = drift[a] * drift[a] * change / informing[a]
+            drift[a] = max(drift[a] + step, 1e-300)
     return mean, covariance
 
 
@@ -454,8 +478,11 @@ def _gauss_jordan(A: Any) -> Any:
     both = np.hstack((A, np.eye(p)))
     for k in range(p):
         lead = k + np.argmax(np.abs(both[k:, k]))
-        both[k], both[lead] = both[lead].copy(), both[k].copy()
-        both[k] /= both[k, k] if both[k, k] != 0.0 else TINY
+        # Exchange the rows, so that the largest entry is the pivot.
+        pivot_row = both[lead].copy()
+        both[lead] = both[k]
+        both[k] = pivot_row
+        both[k] /= pivot_row[k] if pivot_row[k] != 0.0 else TINY
         for i in range(p):
             weight = both[i, k]
             if i != k and weight != 0.0:
@@ -485,12 +512,14 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
     changes by `tolerance` any more, else STALLED.
     """
     p, _, m = S.shape
-    half, R = np.empty((p, p, m)), np.empty((p, p, m))
+    half = np.empty((p, p, m))
+    R = np.empty((p, p, m))
     A = np.empty((p, p))
     D = np.empty((p, p))
     K = np.empty((p, p))
     new = np.empty((p, p))
     for _ in range(most):
+        # R = UᵀSU in two products, the upper half mirrored.
         for a in range(p):
             for b in range(p):
                 half[a, b] = 0.0
@@ -507,18 +536,20 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
                         R[a, b, i] += weight * half[a, k, i]
                 R[b, a] = R[a, b]
         for a, b in np.ndindex((p, p)):
-            diagonals, mixed = 0.0, 0.0
+            diagonals = 0.0
+            mixed = 0.0
             for i in range(m):
                 diagonals += R[a, a, i] * R[b, b, i]
                 mixed += R[b, b, i] * R[a, b, i]
-            D[a, b], K[a, b] = diagonals, mixed
+            D[a, b] = diagonals
+            K[a, b] = mixed
+        # A_ab and A_ba minimise Σ(R_ab − A_ab·R_bb − A_ba·R_aa)²: two equations, by Cramer's rule.
         for a, b in np.ndindex((p, p)):
             determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
             if determinant == 0.0:
                 determinant = TINY
-            A[a, b] = (
-                1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
-            )
+            numerator = D[a, a] * K[a, b] - D[a, b] * K[b, a]
+            A[a, b] = 1.0 if a == b else numerator / determinant
         make_orthogonal(A)
         for k in range(p):
             for a in range(p):
@@ -571,6 +602,7 @@ def adapted_explained_variance(
                 cross += row * (r[t] - level)
                 for i in range(p):
                     G[i, : i + 1] += row[i] * row[: i + 1]
+            # Cholesky column by column, with forward substitution of the test row and of the cross products.
             for j in range(p):
                 column = G[j:, j].copy()
                 left = Z[test, j]
@@ -579,18 +611,20 @@ def adapted_explained_variance(
                     column -= C[j:, k] * C[j, k]
                     left -= C[j, k] * w[k]
                     right -= C[j, k] * y[k]
-                root = (
-                    np.sqrt(column[0]) if column[0] > UNDETERMINED * G[j, j] else np.inf
-                )
+                # A coordinate that the others determine gets no coefficient: division by infinity.
+                root = np.inf
+                if column[0] > UNDETERMINED * G[j, j]:
+                    root = np.sqrt(column[0])
                 C[j:, j] = column / root
-                w[j], y[j] = left / root, right / root
+                w[j] = left / root
+                y[j] = right / root
             for k in range(candidates):
                 q = residual_dims[k]
                 guess = (Z[test, q:] * B[f, k, q:]).sum()
                 for i in range(q):
-                    rest = y[i]
+                    remaining = y[i]
                     for j in range(q, p):
-                        rest -= C[j, i] * B[f, k, j]
-                    guess += w[i] * rest
+                        remaining -= C[j, i] * B[f, k, j]
+                    guess += w[i] * remaining
                 result[f, k] += (2.0 * r[test] * guess - guess * guess) / tests
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -114,27 +114,30 @@ class PowerSums:
         """Sums over both sets of rows, window by window (Pébay 2008 for the third and fourth powers)."""
         total = self.count + other.count
         n = np.where(total > 0, total, 1.0)[:, None]
-        a, b = self.count[:, None], other.count[:, None]
+        a = self.count[:, None]
+        b = other.count[:, None]
         step = other.mean - self.mean
         square = step * step
         share = a * b / n
-        own, foreign = (
-            np.diagonal(side.scatter, axis1=1, axis2=2) for side in (self, other)
-        )
+        # The second powers of each side (m, d) enter the third and fourth powers of both.
+        mine = np.diagonal(self.scatter, axis1=1, axis2=2)
+        others = np.diagonal(other.scatter, axis1=1, axis2=2)
+        rank_one = share[:, :, None] * (step[:, :, None] * step[:, None, :])
         return PowerSums(
             count=total,
+            # A weighted mean, not mean + step·b/n: exact where one side is empty.
             mean=self.mean * (a / n) + other.mean * (b / n),
-            scatter=self.scatter
-            + other.scatter
-            + share[:, :, None] * (step[:, :, None] * step[:, None, :]),
+            scatter=self.scatter + other.scatter + rank_one,
+            # δ³ab(a − b)/n² + 3δ(a·M₂ᵇ − b·M₂ᵃ)/n
             cubes=self.cubes
             + other.cubes
             + share * (a - b) / n * square * step
-            + 3.0 * step * (a * foreign - b * own) / n,
+            + 3.0 * step * (a * others - b * mine) / n,
+            # δ⁴ab(a² − ab + b²)/n³ + 6δ²(a²M₂ᵇ + b²M₂ᵃ)/n² + 4δ(a·M₃ᵇ − b·M₃ᵃ)/n
             quartics=self.quartics
             + other.quartics
             + share * (a * a - a * b + b * b) / (n * n) * square * square
-            + 6.0 * square * (a * a * foreign + b * b * own) / (n * n)
+            + 6.0 * square * (a * a * others + b * b * mine) / (n * n)
             + 4.0 * step * (a * other.cubes - b * self.cubes) / n,
             between=self.between + other.between + share * square,
         )
@@ -224,14 +227,13 @@ class PowerSums:
         per_round = self.count / np.maximum(rounds, 1.0)
         total = np.diagonal(self.scatter, axis1=1, axis2=2)
         with np.errstate(divide="ignore", invalid="ignore"):
+            # Between rounds lies the share (1 + (K − 1)ρ)/K of the variance.
             share = np.nan_to_num(self.between / total, nan=1.0)
-            correlation = (per_round[:, None] * share - 1.0) / (
-                per_round[:, None] - 1.0
-            )
-        square = np.nan_to_num(np.clip(correlation, 0.0, 1.0) ** 2, nan=0.0).mean(
-            axis=1
-        )
-        return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
+            excess = per_round[:, None] * share - 1.0
+            correlation = excess / (per_round[:, None] - 1.0)
+        square = np.clip(correlation, 0.0, 1.0) ** 2
+        mean_square = np.nan_to_num(square, nan=0.0).mean(axis=1)
+        return np.asarray(self.count / (1.0 + (per_round - 1.0) * mean_square))
 
 
 def power_sums_of_rows(
@@ -256,21 +258,25 @@ def power_sums_of_rows(
     windows : int
         Their number.
     """
-    means, centre, round_sums = _compiled_loops()
-    window = np.zeros(len(features), dtype=np.int64) if window is None else window
-    rows = features, np.empty(0) if rewards is None else rewards, window
+    if window is None:
+        window = np.zeros(len(features), dtype=np.int64)
+    last = np.empty(0) if rewards is None else rewards
     # About the mean of its window, so that no digits are lost to a distant mean.
-    origin, starts = means(*rows, windows)
-    centred, powers = centre(*rows, origin, starts)
-    n = np.diff(starts).astype(np.float64)
-    parts = (centred[first:last] for first, last in pairwise(starts.tolist()))
-    about_origin = np.array([part.T @ part for part in parts])
-    mean = powers[:, 0] / n[:, None]
+    loops = _compiled_loops()
+    origin, starts = loops.means(features, last, window, windows)
+    centred, powers = loops.centre(features, last, window, origin, starts)
+    products = []
+    for first, end in pairwise(starts.tolist()):
+        part = centred[first:end]
+        products.append(part.T @ part)
+    about_origin = np.array(products)
+    n = np.diff(starts).astype(np.float64)[:, None]
+    # What rounding left between the origin and the mean (m, d); the sums move by it.
+    mean = powers[:, 0] / n
     squares = np.diagonal(about_origin, axis1=1, axis2=2)
-    between = (
-        squares if counts is None else round_sums(features, counts, window, origin)
-    )
-    n = n[:, None]
+    between = squares
+    if counts is not None:
+        between = loops.round_sums(features, counts, window, origin)
     return PowerSums(
         count=n[:, 0],
         mean=mean + origin,
@@ -284,18 +290,25 @@ def power_sums_of_rows(
     )
 
 
+class _Loops(NamedTuple):
+    """The compiled `_means`, `_centre` and `_round_sums`."""
+
+    means: Any
+    centre: Any
+    round_sums: Any
+
+
 @cache
-def _compiled_loops() -> tuple[Any, Any, Any]:
-    """Return `_means`, `_centre` and `_round_sums`, compiled; numba takes too long to import it earlier."""
+def _compiled_loops() -> _Loops:
+    """Return the compiled loops; numba takes too long to import it earlier."""
     from numba import njit
 
     compiled = njit(cache=True, nogil=True, fastmath={"contract"})
-    return compiled(_means), compiled(_centre), compiled(_round_sums)
+    return _Loops(compiled(_means), compiled(_centre), compiled(_round_sums))
 
 
 def _means(X: Any, r: Any, window: Any, m: int) -> Any:
-    """Means (m, d) of the rows [φ, r] of every window, and the first of its rows, sorted by window, and n
-    (m + 1,).
+    """Return the means (m, d) of the rows [φ, r] of every window, and where its rows start (m + 1,).
 
     Parameters
     ----------
@@ -305,7 +318,8 @@ def _means(X: Any, r: Any, window: Any, m: int) -> Any:
     """
     n, p = X.shape
     d = p + (len(r) > 0)
-    starts, mean = np.zeros(m + 1, dtype=np.int64), np.zeros((m, d))
+    starts = np.zeros(m + 1, dtype=np.int64)
+    mean = np.zeros((m, d))
     for t in range(n):
         w = window[t]
         starts[w + 1] += 1
@@ -323,8 +337,10 @@ def _centre(X: Any, r: Any, window: Any, mean: Any, starts: Any) -> Any:
     """Rows [φ, r] less the mean of their window, sorted by window (n, d), and the sums (m, 3, d) of their
     first, third and fourth powers.
     """
-    (n, p), (m, d) = X.shape, mean.shape
-    centred, free = np.empty((n, d)), starts[:-1].copy()
+    n, p = X.shape
+    m, d = mean.shape
+    centred = np.empty((n, d))
+    free = starts[:-1].copy()
     for t in range(n):
         w = window[t]
         for j in range(p):
@@ -349,7 +365,8 @@ def _round_sums(X: Any, counts: Any, window: Any, mean: Any) -> Any:
     (Σ counts, p), round by round.
     """
     m, p = mean.shape
-    between, inside = np.zeros((m, p)), np.zeros(p)
+    between = np.zeros((m, p))
+    inside = np.zeros(p)
     row = 0
     for count in counts:
         w = window[row]
