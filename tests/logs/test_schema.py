@@ -197,6 +197,16 @@ def test_roles_by_keyword_are_the_roles_of_a_schema():
             {"rewrad": "good"},
             "keyword arguments: 'rewrad' is not part of a schema",
         ),
+        (
+            {"minimise": True},
+            {"minimise": False},
+            "minimise is named twice: False by minimise, True by schema",
+        ),
+        (
+            {"level_edges": [1.0]},
+            {"level_edges": [2.0]},
+            "level_edges is named twice: 2.0 by level_edges, 1.0",
+        ),
         (None, {"reward": 1}, "keyword arguments: reward must be a column name, got 1"),
         (
             {"reward": "age"},
@@ -206,12 +216,12 @@ def test_roles_by_keyword_are_the_roles_of_a_schema():
         (
             {"ignore": ["age"]},
             {"ignore": ["good"]},
-            "ignore are named twice: good by ignore, age by schema",
+            "ignore is named twice: good by ignore, age by schema",
         ),
         (
             Schema("good", ("age",)),
             {"time": None, "levels": 3},
-            "levels is for columns whose roles are inferred",
+            "levels needs columns whose roles are inferred",
         ),
         (Schema("good", ("age",)), {"reward": "age"}, "reward is named twice"),
     ],

@@ -478,33 +478,31 @@ def with_fields(schema: SchemaLike, keywords: Mapping[str, Any]) -> SchemaLike:
     if not keywords:
         return schema
     checked_overrides(keywords, "keyword arguments")
-    if isinstance(schema, Schema):
-        for name in keywords:
-            if name not in FIELDS:
-                raise InputError(
-                    f"{name} is for columns whose roles are inferred; schema is a Schema"
-                )
-        said = {name: value for name, value in vars(schema).items() if value}
-        _refuse_other_values(keywords, said)
-        return replace(schema, **keywords)
-    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema
-    _refuse_other_values(keywords, known or {})
-    return {**(known or {}), **keywords}
-
-
-def _refuse_other_values(keywords: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """Raise InputError if a field of a schema has another value by keyword."""
+    known: Any = schema or {}
+    if isinstance(schema, str | PathLike):
+        known = toml_overrides(schema)
+    is_whole = isinstance(known, Schema)
     for name, value in keywords.items():
-        other = said.get(name, value)
-        if isinstance(value, list | tuple):
-            if other and tuple(other) != tuple(value):
-                both = (
-                    f"{format_names(value)} by {name}, {format_names(other)} by schema"
-                )
-                raise InputError(f"{name} are named twice: {both}")
-        elif other != value:
-            both = f"{value!r} by {name}, {other!r} by schema"
+        if is_whole and name not in FIELDS:
+            raise InputError(
+                f"{name} needs columns whose roles are inferred: no Schema"
+            )
+        # A field of a whole schema that is empty says nothing.
+        said = (getattr(known, name) or value) if is_whole else known.get(name, value)
+        if _as_tuple(said) != _as_tuple(value):
+            both = f"{_words_of(value)} by {name}, {_words_of(said)} by schema"
             raise InputError(f"{name} is named twice: {both}")
+    return replace(known, **keywords) if is_whole else {**known, **keywords}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _words_of(value: Any) -> str:
+    """Return the value of a field for a message."""
+    is_list = isinstance(value, list | tuple)
+    return format_names(list(map(str, value))) if is_list else repr(value)
 
 
 def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
