@@ -207,6 +207,7 @@ def test_roles_by_keyword_are_the_roles_of_a_schema():
             {"level_edges": [2.0]},
             "level_edges is named twice: 2.0 by level_edges, 1.0",
         ),
+        (None, {"reward": None}, "schema: reward must be a column name, got None"),
         (None, {"reward": 1}, "keyword arguments: reward must be a column name, got 1"),
         (
             {"reward": "age"},

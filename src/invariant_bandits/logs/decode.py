@@ -167,7 +167,11 @@ def is_missing(column: Any) -> Array:
 
 
 def numbers(
-    column: Any, name: str, problems: RowProblems, *, impute: bool = False
+    column: Any,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool = False,
 ) -> Array:
     """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
 
@@ -198,7 +202,12 @@ def numbers_or_nan(column: Any) -> Array:
     return np.where(problems.usable, values, np.nan)
 
 
-def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
+def times(
+    column: Any,
+    name: str,
+    are_dates: bool,
+    problems: RowProblems,
+) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
     if not are_dates and not pa.types.is_integer(column.type):
         return numbers(column, name, problems)
@@ -328,7 +337,12 @@ def are_text_numbers(column: Any) -> bool:
 
 
 def vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
+    column: Any,
+    width: int,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool = False,
 ) -> Array:
     """Return float64 values (n, width) of a column of lists of `width` numbers.
 
@@ -358,7 +372,12 @@ def _where(column: Any, rows: Array) -> Any:
 
 
 def nested_vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool
+    column: Any,
+    width: int,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool,
 ) -> Any:
     """Return rows (Σ counts, width) and counts (n,) of a column of lists of lists.
 
@@ -401,14 +420,23 @@ def as_utc(text: str) -> datetime:
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
+def _without_nulls(
+    column: Any,
+    filler: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     if column.null_count == 0:
         return column
     problems.leave_out(is_missing(column), f"missing {name}")
     return column.fill_null(filler)
 
 
-def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
+def _parsed_numbers(
+    column: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
     column = parsed_whole(column, dates=False)
     if column.type == pa.float64():
@@ -421,7 +449,11 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     return _one_by_one(column, pa.float64(), float, name, problems)
 
 
-def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
+def _parsed_dates(
+    column: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
     kind = pa.timestamp("us")
     column = parsed_whole(column, dates=True)
@@ -448,7 +480,11 @@ def parsed_whole(column: Any, *, dates: bool) -> Any:
 
 
 def _one_by_one(
-    column: Any, kind: Any, parse: Any, name: str, problems: RowProblems
+    column: Any,
+    kind: Any,
+    parse: Any,
+    name: str,
+    problems: RowProblems,
 ) -> Any:
     values, bad = [], np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
@@ -516,7 +552,10 @@ def _numbers(column: Any) -> Any:
 
 
 def find_time_format(
-    column: Any, kind: Any, day_first: bool | None = None, more: Iterable[str] = ()
+    column: Any,
+    kind: Any,
+    day_first: bool | None = None,
+    more: Iterable[str] = (),
 ) -> TimeFormat | None:
     """Return what makes timestamps of the times of a column, None if there is nothing to do.
 

@@ -112,7 +112,12 @@ class RoleTable:
             column for name, column in self.columns.items() if name not in self.taken
         ]
 
-    def take(self, role: str, column: ColumnFacts, why: str) -> None:
+    def take(
+        self,
+        role: str,
+        column: ColumnFacts,
+        why: str,
+    ) -> None:
         """Give a role to a column."""
         self.roles[role] = column.name
         self.reasons[role] = f"{why}, {column.kind}"

@@ -133,7 +133,9 @@ def _require_columns(
     overrides: Mapping[str, Any],
     hints: Mapping[str, Sequence[str]],
 ) -> None:
-    """Raise InputError if the caller names a column that the log does not have."""
+    """Raise InputError if the caller names a column that the log does not have, or no reward."""
+    if overrides.get("reward", "") is None:
+        raise InputError("schema: reward must be a column name, got None")
     said = [(role, overrides.get(role)) for role in ROLES]
     for hint, columns in hints.items():
         said += [(hint, name) for name in columns]
@@ -566,7 +568,9 @@ def guess_arm_of_rows(table: RoleTable) -> None:
 
 
 def vary_within(
-    round_: ColumnFacts, features: Sequence[ColumnFacts], label: ColumnFacts
+    round_: ColumnFacts,
+    features: Sequence[ColumnFacts],
+    label: ColumnFacts,
 ) -> bool:
     """Whether some of the features, or none of the labels, differ between rows of one round."""
     same_round = _equal_to_next(round_)

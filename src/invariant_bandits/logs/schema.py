@@ -273,9 +273,7 @@ class Schema:
             require_role("arm", self.candidates, none)
 
     def require_direction(self) -> None:
-        """Raise InputError if the name of the reward says that less is better and the caller did not say
-        which is.
-        """
+        """Raise InputError if the reward's name says that less is better, unless the caller said which is."""
         if self.minimise is None and less_is_better(self.reward):
             asks = (
                 f"the reward {self.reward!r} sounds as if less of it were better, "
@@ -345,7 +343,11 @@ class Schema:
         return values
 
 
-def _require_one_of(name: str, value: str, values: Iterable[str]) -> None:
+def _require_one_of(
+    name: str,
+    value: str,
+    values: Iterable[str],
+) -> None:
     """Raise InputError unless a field has one of its values."""
     if value not in values:
         raise InputError(f"{name} must be one of {', '.join(values)}, got {value!r}")
@@ -375,9 +377,7 @@ def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
-    """Raise unless every key is a field of Schema and every value has its type; `where` begins the
-    message.
-    """
+    """Raise InputError, beginning with `where`, unless all are fields of Schema with values of their type."""
     for name, value in overrides.items():
         if name not in (*FIELDS, LEVELS, *HINTS):
             raise InputError(
@@ -457,7 +457,11 @@ def format_names(names: Sequence[str]) -> str:
     return ", ".join(map(escape_line, names[:20])) + more
 
 
-def require_column(role: str, name: str, names: Sequence[str]) -> None:
+def require_column(
+    role: str,
+    name: str,
+    names: Sequence[str],
+) -> None:
     """Raise InputError unless the column of a role is one of the log's."""
     if name not in names:
         has = f"the log, which has {format_names(names)}"
