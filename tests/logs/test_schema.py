@@ -231,3 +231,22 @@ def test_keywords_that_a_schema_contradicts_are_refused(schema, keywords, messag
     for read in (ib.open_log, ib.fit_logs):
         with pytest.raises(ib.InputError, match=message):
             read(clicks(), schema, **keywords)
+
+
+def test_lists_of_numbers_in_rows_of_actions_are_features_of_the_actions():
+    rng = np.random.default_rng(0)
+    rounds = 300
+    chosen = np.tile([1, 0, 0], rounds)
+    vectors = pa.array(list(rng.normal(size=(3 * rounds, 2))), pa.list_(pa.float64()))
+    table = pa.table(
+        {
+            "round_id": np.repeat(np.arange(rounds), 3),
+            "chosen": chosen,
+            "item": np.tile(["a", "b", "c"], rounds),
+            "embedding": vectors,
+            "click": chosen * rng.integers(2, size=3 * rounds),
+        }
+    )
+    schema = ib.open_log(table).schema
+    assert schema.features == ("item", "embedding")
+    assert schema.one_row_per_action
