@@ -38,6 +38,7 @@ from invariant_bandits.logs.schema import (
     HINTS,
     Schema,
     checked_overrides,
+    inverse,
     require_column,
     require_role,
 )
@@ -494,7 +495,7 @@ def are_propensities_of(propensities: Array, labels: Array) -> bool | None:
         Codes of the labels.
     """
     usable = propensities > 0.0
-    weights = np.where(usable, 1.0 / np.where(usable, propensities, 1.0), 0.0)
+    weights = inverse(propensities)
     tested = 0
     for code in np.unique(labels[usable]):
         rows = np.flatnonzero((labels == code) & usable)

@@ -17,12 +17,16 @@ from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
 from invariant_bandits.storage import read_toml
 
+
+def inverse(values: Any) -> Any:
+    """Return 1/x of numbers (n,) above 0, and 0 for all others."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
+
+
 PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "probability": lambda values: values,
     "percent": lambda values: values / 100.0,
-    "weight": lambda values: np.divide(
-        1.0, values, out=np.zeros_like(values), where=values > 0.0
-    ),
+    "weight": inverse,
     "log": lambda values: np.where(values <= 0.0, np.exp(np.minimum(values, 0.0)), 0.0),
 }
 """How propensities may be written, and the probabilities (n,) of numbers (n,) that are; 0 if none is."""
