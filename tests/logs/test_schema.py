@@ -197,6 +197,17 @@ def test_roles_by_keyword_are_the_roles_of_a_schema():
             {"rewrad": "good"},
             "keyword arguments: 'rewrad' is not part of a schema",
         ),
+        (
+            {"minimise": True},
+            {"minimise": False},
+            "minimise is named twice: False by minimise, True by schema",
+        ),
+        (
+            {"level_edges": [1.0]},
+            {"level_edges": [2.0]},
+            "level_edges is named twice: 2.0 by level_edges, 1.0",
+        ),
+        (None, {"reward": None}, "schema: reward must be a column name, got None"),
         (None, {"reward": 1}, "keyword arguments: reward must be a column name, got 1"),
         (
             {"reward": "age"},
@@ -206,12 +217,12 @@ def test_roles_by_keyword_are_the_roles_of_a_schema():
         (
             {"ignore": ["age"]},
             {"ignore": ["good"]},
-            "ignore are named twice: good by ignore, age by schema",
+            "ignore is named twice: good by ignore, age by schema",
         ),
         (
             Schema("good", ("age",)),
             {"time": None, "levels": 3},
-            "levels is for columns whose roles are inferred",
+            "levels needs columns whose roles are inferred",
         ),
         (Schema("good", ("age",)), {"reward": "age"}, "reward is named twice"),
     ],
@@ -220,3 +231,22 @@ def test_keywords_that_a_schema_contradicts_are_refused(schema, keywords, messag
     for read in (ib.open_log, ib.fit_logs):
         with pytest.raises(ib.InputError, match=message):
             read(clicks(), schema, **keywords)
+
+
+def test_lists_of_numbers_in_rows_of_actions_are_features_of_the_actions():
+    rng = np.random.default_rng(0)
+    rounds = 300
+    chosen = np.tile([1, 0, 0], rounds)
+    vectors = pa.array(list(rng.normal(size=(3 * rounds, 2))), pa.list_(pa.float64()))
+    table = pa.table(
+        {
+            "round_id": np.repeat(np.arange(rounds), 3),
+            "chosen": chosen,
+            "item": np.tile(["a", "b", "c"], rounds),
+            "embedding": vectors,
+            "click": chosen * rng.integers(2, size=3 * rounds),
+        }
+    )
+    schema = ib.open_log(table).schema
+    assert schema.features == ("item", "embedding")
+    assert schema.one_row_per_action

@@ -363,7 +363,7 @@ def test_features_may_be_names_of_columns():
     )
     with pytest.raises(
         ib.InputError,
-        match="features are named twice: price by features, country by schema",
+        match="features is named twice: price by features, country by schema",
     ):
         ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])
     with pytest.raises(ib.InputError, match="list of column names, got 'price'"):

@@ -62,11 +62,11 @@ def is_vector(kind: Any) -> bool:
 def value_codes(column: Any) -> Array:
     """Return integers (n,) that are equal exactly where the values of a column are."""
     if pa.types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        return to_array(column)
     encoded = (
         column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     )
-    return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))
+    return to_array(encoded.indices.fill_null(-1))
 
 
 def run_starts(column: Any) -> Array:
@@ -156,13 +156,22 @@ TRUTH |= {word: "0" for _, zeros in ANSWERS for word in zeros.split()}
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
+def to_array(column: Any) -> Array:
+    """Return an Arrow array of numbers or truth values as a NumPy array (n,)."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
 def is_missing(column: Any) -> Array:
     """Return a mask (n,) of the missing values of a column."""
-    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    return to_array(column.is_null())
 
 
 def numbers(
-    column: Any, name: str, problems: RowProblems, *, impute: bool = False
+    column: Any,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool = False,
 ) -> Array:
     """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
 
@@ -174,7 +183,7 @@ def numbers(
         column = column.cast(pa.float64(), safe=False)
     if not impute:
         column = _without_nulls(column, 0.0, name, problems)
-    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    values = to_array(column)
     with np.errstate(all="ignore"):
         total = values.sum()
     if np.isfinite(total):
@@ -193,7 +202,12 @@ def numbers_or_nan(column: Any) -> Array:
     return np.where(problems.usable, values, np.nan)
 
 
-def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
+def times(
+    column: Any,
+    name: str,
+    are_dates: bool,
+    problems: RowProblems,
+) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
     if not are_dates and not pa.types.is_integer(column.type):
         return numbers(column, name, problems)
@@ -201,14 +215,13 @@ def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Arr
         column = _parsed_dates(column, name, problems)
     elif are_dates and is_time(column.type):
         zone = getattr(column.type, "tz", None)
-        column = column.cast(pa.timestamp("us", zone), safe=False).cast(
-            pa.timestamp("us")
-        )
+        column = column.cast(pa.timestamp("us", zone), safe=False)
+        column = column.cast(pa.timestamp("us"))
     elif are_dates:
         problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is not a date")
         column = pa.nulls(len(column), pa.int64())
     column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
-    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    values = to_array(column)
     return values.view(MICROSECONDS) if are_dates else values
 
 
@@ -242,16 +255,18 @@ def categories_of(
     *,
     impute: bool = False,
 ) -> Categories:
-    """Decode a column of categories, of which some are `known`; with `impute`, rows with a missing value are
-    kept.
+    """Decode a column of categories, of which some are `known`.
+
+    With `impute`, rows with a missing value are kept.
     """
     categories = category_places(as_dictionary(column), known)
-    places, missing = categories
-    problems.keep((places < 0) & ~missing, f"unknown category of {name}")
-    if not impute:
-        problems.leave_out(missing, f"missing {name}")
-    else:
+    missing = categories.missing
+    unknown = (categories.places < 0) & ~missing
+    problems.keep(unknown, f"unknown category of {name}")
+    if impute:
         problems.keep(missing, f"{IMPUTED}{name}")
+    else:
+        problems.leave_out(missing, f"missing {name}")
     return categories
 
 
@@ -269,22 +284,17 @@ def as_dictionary(column: Any) -> Any:
 def category_places(words: Any, categories: Sequence[str]) -> Categories:
     """Find the values of a dictionary of text among the categories."""
     missing = len(words.dictionary)
-    place = compute.index_in(
-        words.dictionary, value_set=pa.array(list(categories), type=pa.string())
-    )
-    place_of_word = np.append(
-        place.fill_null(-1).to_numpy(zero_copy_only=False), -1
-    ).astype(np.int64)
+    known = pa.array(list(categories), type=pa.string())
+    index = compute.index_in(words.dictionary, value_set=known).fill_null(-1)
+    index_of_word = np.append(to_array(index), -1).astype(np.int64)
     codes = dictionary_codes(words, missing)
-    return Categories(place_of_word[codes], codes == missing)
+    return Categories(index_of_word[codes], codes == missing)
 
 
 def dictionary_codes(words: Any, missing: int) -> Array:
     """The indices (n,) of an Arrow dictionary; `missing` where a value is missing."""
-    codes = (
-        words.indices.fill_null(missing) if words.indices.null_count else words.indices
-    )
-    return np.asarray(codes.to_numpy(zero_copy_only=False))
+    codes = words.indices
+    return to_array(codes.fill_null(missing) if codes.null_count else codes)
 
 
 def count_words(words: Any) -> dict[str, int]:
@@ -296,7 +306,7 @@ def count_words(words: Any) -> dict[str, int]:
 def flags(column: Any) -> Array:
     """Truth values (n,) of a column of booleans, numbers or words; missing is false."""
     if pa.types.is_boolean(column.type):
-        return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
+        return to_array(column.fill_null(False))
     words = as_dictionary(column)
     is_true = [str(word).lower() in TRUE for word in words.dictionary.to_pylist()]
     return np.array([*is_true, False])[dictionary_codes(words, len(is_true))]
@@ -309,13 +319,10 @@ def are_flags(column: Any) -> bool:
 
 def are_truth_words(column: Any) -> bool:
     """Whether a column of text holds words such as yes and no only, of one language, at least one."""
-    words = {
-        str(value).strip().lower() for value in column.drop_null().unique().to_pylist()
-    }
-    if not words or words <= {"0", "1"}:
-        return False
+    values = column.drop_null().unique().to_pylist()
+    words = {str(value).strip().lower() for value in values} - {"0", "1"}
     return any(
-        words - {"0", "1"} <= {*ones.split(), *zeros.split()} for ones, zeros in ANSWERS
+        words and words <= {*ones.split(), *zeros.split()} for ones, zeros in ANSWERS
     )
 
 
@@ -330,41 +337,55 @@ def are_text_numbers(column: Any) -> bool:
 
 
 def vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
+    column: Any,
+    width: int,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool = False,
 ) -> Array:
-    """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers
-    are NaN.
+    """Return float64 values (n, width) of a column of lists of `width` numbers.
+
+    With `impute`, missing numbers are NaN.
     """
     lengths = list_lengths(column, missing=-1)
     if not impute:
         problems.leave_out(lengths < 0, f"missing {name}")
     fits = lengths == width
-    problems.leave_out(
-        ~fits & ~((lengths < 0) & impute), f"{name} without its {width} numbers"
-    )
-    whole = bool(fits.all())
-    inside = (column if whole else column.filter(pa.array(fits))).flatten()
+    wrong = ~fits if not impute else ~fits & (lengths >= 0)
+    problems.leave_out(wrong, f"{name} without its {width} numbers")
+    inside = _where(column, fits).flatten()
     entries = RowProblems(len(inside))
     result = np.full((len(column), width), np.nan if impute else 0.0)
     result[fits] = numbers(inside, name, entries, impute=impute).reshape(-1, width)
     if entries.any:
         problems.leave_out_at(fits, entries.of_groups(np.arange(0, len(inside), width)))
     if impute:
-        problems.keep(
-            np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}"
-        )
+        imputed = np.isnan(result).any(axis=1) & problems.usable
+        problems.keep(imputed, f"{IMPUTED}{name}")
     return result
 
 
+def _where(column: Any, rows: Array) -> Any:
+    """Return a column without the rows where a mask (n,) is false."""
+    return column if rows.all() else column.filter(pa.array(rows))
+
+
 def nested_vectors(
-    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool
+    column: Any,
+    width: int,
+    name: str,
+    problems: RowProblems,
+    *,
+    impute: bool,
 ) -> Any:
-    """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
-    none.
+    """Return rows (Σ counts, width) and counts (n,) of a column of lists of lists.
+
+    Counts are 0 where there is no list.
     """
     counts = list_lengths(column, missing=0).astype(np.int64)
     problems.leave_out(counts == 0, "no offered actions")
-    inner = (column if counts.all() else column.filter(pa.array(counts > 0))).flatten()
+    inner = _where(column, counts > 0).flatten()
     entries = RowProblems(len(inner))
     rows = vectors(inner, width, name, entries, impute=impute)
     filled = np.flatnonzero(counts)
@@ -380,11 +401,7 @@ def nested_vectors(
 
 def list_lengths(column: Any, missing: int) -> Array:
     """Lengths (n,) of a column of lists; `missing` where there is none."""
-    return np.asarray(
-        compute.list_value_length(column)
-        .fill_null(missing)
-        .to_numpy(zero_copy_only=False)
-    )
+    return to_array(compute.list_value_length(column).fill_null(missing))
 
 
 def vector_width(column: Any) -> int:
@@ -403,14 +420,23 @@ def as_utc(text: str) -> datetime:
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
-def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
+def _without_nulls(
+    column: Any,
+    filler: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     if column.null_count == 0:
         return column
     problems.leave_out(is_missing(column), f"missing {name}")
     return column.fill_null(filler)
 
 
-def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
+def _parsed_numbers(
+    column: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
     column = parsed_whole(column, dates=False)
     if column.type == pa.float64():
@@ -423,7 +449,11 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     return _one_by_one(column, pa.float64(), float, name, problems)
 
 
-def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
+def _parsed_dates(
+    column: Any,
+    name: str,
+    problems: RowProblems,
+) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
     kind = pa.timestamp("us")
     column = parsed_whole(column, dates=True)
@@ -450,7 +480,11 @@ def parsed_whole(column: Any, *, dates: bool) -> Any:
 
 
 def _one_by_one(
-    column: Any, kind: Any, parse: Any, name: str, problems: RowProblems
+    column: Any,
+    kind: Any,
+    parse: Any,
+    name: str,
+    problems: RowProblems,
 ) -> Any:
     values, bad = [], np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
@@ -518,7 +552,10 @@ def _numbers(column: Any) -> Any:
 
 
 def find_time_format(
-    column: Any, kind: Any, day_first: bool | None = None, more: Iterable[str] = ()
+    column: Any,
+    kind: Any,
+    day_first: bool | None = None,
+    more: Iterable[str] = (),
 ) -> TimeFormat | None:
     """Return what makes timestamps of the times of a column, None if there is nothing to do.
 
@@ -618,9 +655,7 @@ def _clocks(day: str) -> tuple[str, ...]:
 
 
 def _is_day_first(words: Iterable[str]) -> bool | None:
-    """True if the first number of some date is greater than 12, False if the second of some is; None if
-    neither.
-    """
+    """Whether the first number of some date is above 12, not the second; None if neither number is."""
     for match in filter(None, map(WRITTEN.match, words)):
         for number in ("first", "second"):
             if int(match[number]) > 12:

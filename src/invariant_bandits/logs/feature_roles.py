@@ -95,7 +95,11 @@ def _is_vector_feature(table: RoleTable, column: ColumnFacts) -> bool:
     return False
 
 
-def _is_feature(table: RoleTable, column: ColumnFacts, rewards: Array) -> bool:
+def _is_feature(
+    table: RoleTable,
+    column: ColumnFacts,
+    rewards: Array,
+) -> bool:
     """Whether a free column is a feature; says why or why not."""
     why_not = _why_no_feature(table, column, rewards)
     if why_not is None:
@@ -112,7 +116,9 @@ def _is_feature(table: RoleTable, column: ColumnFacts, rewards: Array) -> bool:
 
 
 def _why_no_feature(
-    table: RoleTable, column: ColumnFacts, rewards: Array
+    table: RoleTable,
+    column: ColumnFacts,
+    rewards: Array,
 ) -> str | None:
     """Say why a column is not a feature; None if it is."""
     kept = column.name in table.hints["keep"]
@@ -131,7 +137,9 @@ def _why_no_feature(
 
 
 def _why_unless_kept(
-    table: RoleTable, column: ColumnFacts, rewards: Array
+    table: RoleTable,
+    column: ColumnFacts,
+    rewards: Array,
 ) -> str | None:
     """Say why a number or text is not a feature unless the caller keeps it; None if it is."""
     if column.is_constant:
@@ -201,7 +209,11 @@ def _is_chance_of_an_arm(table: RoleTable, column: ColumnFacts) -> bool:
     return bool(((numbers >= 0.0) & (numbers <= MOST_PERCENT)).all())
 
 
-def _leak(table: RoleTable, column: ColumnFacts, rewards: Array) -> str | None:
+def _leak(
+    table: RoleTable,
+    column: ColumnFacts,
+    rewards: Array,
+) -> str | None:
     """Say how a column gives the reward away, or that it stands beside it; None if it does not."""
     reward = table.reward.name
     beside = _parent(column.name)
@@ -217,7 +229,9 @@ def _parent(name: str) -> str:
 
 
 def _outcomes(
-    table: RoleTable, columns: Sequence[ColumnFacts], rewards: Array
+    table: RoleTable,
+    columns: Sequence[ColumnFacts],
+    rewards: Array,
 ) -> dict[ColumnFacts, str]:
     """Return columns that depend on the choice or give the reward away with another one, and why."""
     outcomes: dict[ColumnFacts, str] = {}

@@ -67,7 +67,11 @@ class RewardedRows:
     usual: float
 
     @staticmethod
-    def of(column: Any, rewards: Array, words: bool) -> RewardedRows | None:
+    def of(
+        column: Any,
+        rewards: Array,
+        words: bool,
+    ) -> RewardedRows | None:
         """Return the rows that have a reward; None if they can say nothing.
 
         They are too few, their rewards are all equal, or their words differ too much.
@@ -103,7 +107,11 @@ class RewardedRows:
 
 # Numbers too large to square are not evidence.
 @np.errstate(over="ignore", invalid="ignore")
-def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | None:
+def leak_evidence(
+    column: Any,
+    rewards: Array,
+    words: bool = False,
+) -> str | None:
     """Say how a column gives the reward away; None if it does not.
 
     The column may explain nearly all of the variance of the reward, by a line, by ranks or by groups of its
@@ -141,7 +149,12 @@ def leak_evidence(column: Any, rewards: Array, words: bool = False) -> str | Non
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def imbalance(column: Any, labels: Array, weights: Array, words: bool = False) -> float:
+def imbalance(
+    column: Any,
+    labels: Array,
+    weights: Array,
+    words: bool = False,
+) -> float:
     """Return by how many standard errors a column differs most between actions, beyond how they were chosen.
 
     What is known before a choice has the same mean for every label, weighted by 1/p, as in all rounds in
@@ -231,7 +244,11 @@ def leaks_by_product(columns: Mapping[str, Array], rewards: Array) -> dict[str, 
     return leaks
 
 
-def _explained_by_product(first: Array, second: Array, reward: Array) -> float:
+def _explained_by_product(
+    first: Array,
+    second: Array,
+    reward: Array,
+) -> float:
     """Return the share of a reward that a product or a ratio explains, all in logarithms."""
     if min(first.var(), second.var(), reward.var()) == 0.0:
         return 0.0
@@ -244,7 +261,11 @@ def _explained_by_product(first: Array, second: Array, reward: Array) -> float:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def always_usual(column: Any, rewards: Array, words: bool = False) -> str | None:
+def always_usual(
+    column: Any,
+    rewards: Array,
+    words: bool = False,
+) -> str | None:
     """Say of which values of a column all rewards are the usual one, such as 0; None if there are none.
 
     Such a value may be known before the choice, as the type of a user who never buys, or after it, as the

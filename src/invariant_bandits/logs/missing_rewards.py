@@ -209,7 +209,11 @@ def _level_edges(log: Log, name: str) -> Array | None:
     return np.quantile(values[np.isfinite(values)], np.arange(1, LEVELS) / LEVELS)
 
 
-def _compare_groups(column: Any, name: str, missing: Array) -> Iterator[MissingMore]:
+def _compare_groups(
+    column: Any,
+    name: str,
+    missing: Array,
+) -> Iterator[MissingMore]:
     """Compare the rows of every group with the others."""
     overall = float(missing.mean())
     for words, inside in _groups(column, name):

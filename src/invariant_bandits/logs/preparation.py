@@ -188,8 +188,9 @@ def _with_missing(source: Source, missing: Sequence[str]) -> Source:
 
 
 def _blanking(values: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that makes these values of a column missing; numbers are compared as numbers, also
-    where a text format gives them as text.
+    """Return a function that makes these values of a column missing.
+
+    Numbers are compared as numbers, also where a text format gives them as text.
     """
     words = {value.strip() for value in values}
     numbers = {number for number in map(number_of, values) if number is not None}
@@ -242,7 +243,9 @@ def number_of(word: str) -> float | None:
 
 
 def _with_reward_values(
-    source: Source, reward: Any, values: Mapping[str, float]
+    source: Source,
+    reward: Any,
+    values: Mapping[str, float],
 ) -> Source:
     """The source with words of the reward as numbers; other words stay, and are counted as unparsable."""
     if not isinstance(reward, str):
@@ -263,7 +266,9 @@ def _with_reward_values(
 
 
 def cut_levels(
-    source: Source, arm: Any, levels: int
+    source: Source,
+    arm: Any,
+    levels: int,
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return (edges (k − 1,), medians (k,)) of k levels of a column with about equally many rows each.
 
@@ -309,7 +314,10 @@ def cut_levels(
 
 
 def with_levels(
-    source: Source, arm: str, edges: Sequence[float], medians: Sequence[float]
+    source: Source,
+    arm: str,
+    edges: Sequence[float],
+    medians: Sequence[float],
 ) -> Source:
     """The source with its column of numbers as labels: the median of the level of each number."""
     bounds, labels = np.array(edges), pa.array(level_labels(medians))
@@ -328,7 +336,11 @@ def level_labels(medians: Sequence[float]) -> list[str]:
     return [f"{median:.4g}" for median in medians]
 
 
-def describe_levels(arm: str, edges: Sequence[float], medians: Sequence[float]) -> str:
+def describe_levels(
+    arm: str,
+    edges: Sequence[float],
+    medians: Sequence[float],
+) -> str:
     """Return what the levels of an arm column are, in words.
 
     >>> describe_levels("price", (10.0,), (8.0, 12.0))

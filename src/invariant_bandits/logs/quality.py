@@ -91,9 +91,7 @@ class RowProblems:
         return groups
 
     def leave_out_at(self, where: Array, parts: RowProblems) -> None:
-        """Leave out the rows `where` (a mask, or indices) for the problems of the parts that they are
-        made of.
-        """
+        """Leave out the rows `where` (a mask, or indices) for the problems of their parts."""
         for reason, bad_parts in parts.by_reason():
             bad = np.zeros(len(self.codes), dtype=bool)
             bad[where] = bad_parts
@@ -221,9 +219,7 @@ class QualityReport:
             )
 
     def require_rounds(self, keep_going: bool = False) -> None:
-        """Raise InputError if no round is usable; or most are not, unless the caller wants to
-        `keep_going`.
-        """
+        """Raise InputError if no round is usable, or most are not and the caller does not `keep_going`."""
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
@@ -233,9 +229,7 @@ class QualityReport:
             )
 
     def require_choices(self, keep_going: bool = False) -> None:
-        """Raise InputError if the offered actions of nearly every round are alike, unless the caller
-        keeps going.
-        """
+        """Raise InputError if all offered actions are alike, unless the caller does `keep_going`."""
         if (
             self.choices
             and self.identical >= NEARLY_ALL * self.choices

@@ -46,7 +46,10 @@ class RepeatedRounds:
     differing: int
 
     def merged_rewards(
-        self, positions: Array, rewards: Array, problems: RowProblems
+        self,
+        positions: Array,
+        rewards: Array,
+        problems: RowProblems,
     ) -> Array:
         """Return rewards (n,) in which those of repeated rounds are the combined ones.
 
@@ -59,7 +62,10 @@ class RepeatedRounds:
         return np.where(replaced, self.rewards[index], rewards)
 
     def leave_out(
-        self, positions: Array, schema: Schema, problems: RowProblems
+        self,
+        positions: Array,
+        schema: Schema,
+        problems: RowProblems,
     ) -> None:
         """Leave out the rows that are merged into an earlier one, and those with another action."""
         action = "arm" if schema.labelled else "value of a feature"
@@ -108,7 +114,11 @@ class RepeatProbe:
     """
 
     def __init__(
-        self, schema: Schema, ids: Array, hashes: Callable[[Any], Array], dates: bool
+        self,
+        schema: Schema,
+        ids: Array,
+        hashes: Callable[[Any], Array],
+        dates: bool,
     ) -> None:
         self.schema = schema
         self.ids = ids
@@ -120,7 +130,12 @@ class RepeatProbe:
         self.columns = [name for name in wanted if name is not None]
         self._parts: list[_Repeats] = []
 
-    def add(self, task: Task, row: int, batch: Any) -> None:
+    def add(
+        self,
+        task: Task,
+        row: int,
+        batch: Any,
+    ) -> None:
         """Keep what is needed of the rows of a batch whose id is repeated."""
         hashed = self.hashes(batch.column(self.schema.round))
         group = np.minimum(np.searchsorted(self.ids, hashed), len(self.ids) - 1)

@@ -103,7 +103,10 @@ def _take_unnamed(
 
 
 def _require_no_rival(
-    table: RoleTable, reward: ColumnFacts, least: float, likely: Sequence[ColumnFacts]
+    table: RoleTable,
+    reward: ColumnFacts,
+    least: float,
+    likely: Sequence[ColumnFacts],
 ) -> None:
     """Raise InputError if a number that goes with a guessed reward may be the reward as well."""
     rivals = _rivals(table, reward, least)
@@ -166,7 +169,11 @@ def are_alike(first: ColumnFacts, second: ColumnFacts) -> bool:
     return float(np.corrcoef(pair)[0, 1] ** 2) > ALIKE
 
 
-def _rivals(table: RoleTable, reward: ColumnFacts, least: float) -> list[ColumnFacts]:
+def _rivals(
+    table: RoleTable,
+    reward: ColumnFacts,
+    least: float,
+) -> list[ColumnFacts]:
     """Return numbers that may be the reward in place of one of two values.
 
     They go with it, and differ where it is equal, as a profit does and the revenue of a click does not.

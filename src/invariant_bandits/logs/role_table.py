@@ -13,6 +13,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.column_facts import ColumnFacts
 from invariant_bandits.logs.column_names import NAMES, ROLES
 from invariant_bandits.logs.leakage import imbalance
+from invariant_bandits.logs.schema import inverse
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,12 @@ class RoleTable:
             column for name, column in self.columns.items() if name not in self.taken
         ]
 
-    def take(self, role: str, column: ColumnFacts, why: str) -> None:
+    def take(
+        self,
+        role: str,
+        column: ColumnFacts,
+        why: str,
+    ) -> None:
         """Give a role to a column."""
         self.roles[role] = column.name
         self.reasons[role] = f"{why}, {column.kind}"
@@ -173,10 +179,7 @@ class RoleTable:
         propensity = self.column("propensity")
         if arm is None or propensity is None or self.has_features_of_actions:
             return None
-        chances = self.chances(propensity)
-        usable = chances > 0.0
-        weights = np.where(usable, 1.0 / np.where(usable, chances, 1.0), 0.0)
-        return LoggedChoices(arm.codes, weights)
+        return LoggedChoices(arm.codes, inverse(self.chances(propensity)))
 
     def rewards(self) -> Array:
         """Return the rewards (n,) of the first rows, NaN where there is none."""

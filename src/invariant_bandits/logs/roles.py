@@ -38,6 +38,7 @@ from invariant_bandits.logs.schema import (
     HINTS,
     Schema,
     checked_overrides,
+    inverse,
     require_column,
     require_role,
 )
@@ -133,7 +134,9 @@ def _require_columns(
     overrides: Mapping[str, Any],
     hints: Mapping[str, Sequence[str]],
 ) -> None:
-    """Raise InputError if the caller names a column that the log does not have."""
+    """Raise InputError if the caller names a column that the log does not have, or no reward."""
+    if overrides.get("reward", "") is None:
+        raise InputError("schema: reward must be a column name, got None")
     said = [(role, overrides.get(role)) for role in ROLES]
     for hint, columns in hints.items():
         said += [(hint, name) for name in columns]
@@ -492,7 +495,7 @@ def are_propensities_of(propensities: Array, labels: Array) -> bool | None:
         Codes of the labels.
     """
     usable = propensities > 0.0
-    weights = np.where(usable, 1.0 / np.where(usable, propensities, 1.0), 0.0)
+    weights = inverse(propensities)
     tested = 0
     for code in np.unique(labels[usable]):
         rows = np.flatnonzero((labels == code) & usable)
@@ -566,7 +569,9 @@ def guess_arm_of_rows(table: RoleTable) -> None:
 
 
 def vary_within(
-    round_: ColumnFacts, features: Sequence[ColumnFacts], label: ColumnFacts
+    round_: ColumnFacts,
+    features: Sequence[ColumnFacts],
+    label: ColumnFacts,
 ) -> bool:
     """Whether some of the features, or none of the labels, differ between rows of one round."""
     same_round = _equal_to_next(round_)

@@ -17,12 +17,16 @@ from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
 from invariant_bandits.storage import read_toml
 
+
+def inverse(values: Any) -> Any:
+    """Return 1/x of numbers (n,) above 0, and 0 for all others."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0.0)
+
+
 PROBABILITIES: dict[str, Callable[[Any], Any]] = {
     "probability": lambda values: values,
     "percent": lambda values: values / 100.0,
-    "weight": lambda values: np.divide(
-        1.0, values, out=np.zeros_like(values), where=values > 0.0
-    ),
+    "weight": inverse,
     "log": lambda values: np.where(values <= 0.0, np.exp(np.minimum(values, 0.0)), 0.0),
 }
 """How propensities may be written, and the probabilities (n,) of numbers (n,) that are; 0 if none is."""
@@ -273,9 +277,7 @@ class Schema:
             require_role("arm", self.candidates, none)
 
     def require_direction(self) -> None:
-        """Raise InputError if the name of the reward says that less is better and the caller did not say
-        which is.
-        """
+        """Raise InputError if the reward's name says that less is better, unless the caller said which is."""
         if self.minimise is None and less_is_better(self.reward):
             asks = (
                 f"the reward {self.reward!r} sounds as if less of it were better, "
@@ -345,7 +347,11 @@ class Schema:
         return values
 
 
-def _require_one_of(name: str, value: str, values: Iterable[str]) -> None:
+def _require_one_of(
+    name: str,
+    value: str,
+    values: Iterable[str],
+) -> None:
     """Raise InputError unless a field has one of its values."""
     if value not in values:
         raise InputError(f"{name} must be one of {', '.join(values)}, got {value!r}")
@@ -375,9 +381,7 @@ def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
-    """Raise unless every key is a field of Schema and every value has its type; `where` begins the
-    message.
-    """
+    """Raise InputError, beginning with `where`, unless all are fields of Schema with values of their type."""
     for name, value in overrides.items():
         if name not in (*FIELDS, LEVELS, *HINTS):
             raise InputError(
@@ -457,7 +461,11 @@ def format_names(names: Sequence[str]) -> str:
     return ", ".join(map(escape_line, names[:20])) + more
 
 
-def require_column(role: str, name: str, names: Sequence[str]) -> None:
+def require_column(
+    role: str,
+    name: str,
+    names: Sequence[str],
+) -> None:
     """Raise InputError unless the column of a role is one of the log's."""
     if name not in names:
         has = f"the log, which has {format_names(names)}"
@@ -478,33 +486,31 @@ def with_fields(schema: SchemaLike, keywords: Mapping[str, Any]) -> SchemaLike:
     if not keywords:
         return schema
     checked_overrides(keywords, "keyword arguments")
-    if isinstance(schema, Schema):
-        for name in keywords:
-            if name not in FIELDS:
-                raise InputError(
-                    f"{name} is for columns whose roles are inferred; schema is a Schema"
-                )
-        said = {name: value for name, value in vars(schema).items() if value}
-        _refuse_other_values(keywords, said)
-        return replace(schema, **keywords)
-    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema
-    _refuse_other_values(keywords, known or {})
-    return {**(known or {}), **keywords}
-
-
-def _refuse_other_values(keywords: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """Raise InputError if a field of a schema has another value by keyword."""
+    known: Any = schema or {}
+    if isinstance(schema, str | PathLike):
+        known = toml_overrides(schema)
+    is_whole = isinstance(known, Schema)
     for name, value in keywords.items():
-        other = said.get(name, value)
-        if isinstance(value, list | tuple):
-            if other and tuple(other) != tuple(value):
-                both = (
-                    f"{format_names(value)} by {name}, {format_names(other)} by schema"
-                )
-                raise InputError(f"{name} are named twice: {both}")
-        elif other != value:
-            both = f"{value!r} by {name}, {other!r} by schema"
+        if is_whole and name not in FIELDS:
+            raise InputError(
+                f"{name} needs columns whose roles are inferred: no Schema"
+            )
+        # A field of a whole schema that is empty says nothing.
+        said = (getattr(known, name) or value) if is_whole else known.get(name, value)
+        if _as_tuple(said) != _as_tuple(value):
+            both = f"{_words_of(value)} by {name}, {_words_of(said)} by schema"
             raise InputError(f"{name} is named twice: {both}")
+    return replace(known, **keywords) if is_whole else {**known, **keywords}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _words_of(value: Any) -> str:
+    """Return the value of a field for a message."""
+    is_list = isinstance(value, list | tuple)
+    return format_names(list(map(str, value))) if is_list else repr(value)
 
 
 def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
