@@ -215,7 +215,7 @@ def _explained(gram: Array, cross: Array) -> float:
 def most_different_slopes(
     cells: WindowedMoments, arms: int, columns: Array, count: int
 ) -> list[int]:
-    """Return the places in `columns` of the slopes that differ most between arms, at most `count`.
+    """Return the indices in `columns` of the slopes that differ most between arms, at most `count`.
 
     One after the other, the column is taken whose own slopes explain more of the rewards than one shared
     slope by the largest sum of squares; then it is regressed out of the others, arm by arm.

@@ -64,8 +64,8 @@ class ArmFeatures:
         The A arms.
     coding : str
         "own": p = A·d, arm after arm, level first. "partial": level and own slopes, arm after arm, then the
-        shared slopes. "shared": levels, then slopes, then products with the catalogue. "pooled": the place of
-        the arm, then slopes, features of the catalogue, and products.
+        shared slopes. "shared": levels, then slopes, then products with the catalogue. "pooled": the position
+        of the arm, then slopes, features of the catalogue, and products.
     catalogue : array, shape (A, k), or None
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
@@ -189,9 +189,12 @@ class ArmFeatures:
     @cached_property
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
-        place = {name: index for index, name in enumerate(self.context.names, start=1)}
+        position = {
+            name: index for index, name in enumerate(self.context.names, start=1)
+        }
         groups = [
-            [place[name] for name in names] for names in (self.matched or {}).values()
+            [position[name] for name in names]
+            for names in (self.matched or {}).values()
         ]
         own = [
             [0, *self._plain, *(group[arm] for group in groups)]
@@ -358,7 +361,7 @@ class ArmFeatures:
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
-        """Place of an arm; InputError names the known ones."""
+        """Return the index of an arm; InputError names the known ones."""
         return self._places[str(label)]
 
     @cached_property
@@ -511,11 +514,11 @@ class ArmFeatures:
                 f"features: {unknown} are not of the catalogue, which has {known}"
             )
         raw = self.catalogue_shift.copy()
-        for place, name in enumerate(self.catalogue_names):
+        for index, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
                 value = features[column]
-                raw[place] = (
+                raw[index] = (
                     str(value) == level
                     if level
                     else finite_array(f"features: {column}", value, ())

@@ -148,7 +148,7 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
 
 
 def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Source:
-    """The source of a log with split rounds: every row goes to the place where its round began.
+    """The source of a log with split rounds: every row goes where its round began.
 
     Parameters
     ----------

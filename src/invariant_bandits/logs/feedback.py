@@ -499,7 +499,7 @@ class Feedback:
             if edges is None
             else place_times(self.rounds, self.times, moments.edges)
         )
-        place = (
+        window = (
             even_places(self.rounds, moments.windows) if at_edges is None else at_edges
         )
         for start, part in in_parts(self):
@@ -508,7 +508,7 @@ class Feedback:
                 if offered
                 else {}
             )
-            own = place[start : start + part.rounds]
+            own = window[start : start + part.rounds]
             moments.update(
                 part.offered[part.logged_rows], part.rewards, window=own, **others
             )

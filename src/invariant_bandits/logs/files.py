@@ -39,7 +39,7 @@ def is_remote(path: str) -> bool:
 
 
 def open_file(path: str) -> Any:
-    """A file opened for reading at any place, a pyarrow.NativeFile; close it."""
+    """A file opened for random access, a pyarrow.NativeFile; close it."""
     if not is_remote(path):
         return pa.OSFile(path)
     system, inner = _file_system(path)
@@ -60,25 +60,25 @@ def open_stream(path: str) -> Any:
     return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
-def find_files(place: str) -> tuple[str, list[str]]:
+def find_files(location: str) -> tuple[str, list[str]]:
     """Return the folder of a path, folder or pattern, and the files in it, sorted.
 
     Hidden files are left aside.
     """
-    if is_remote(place):
-        return _find_remote(place)
-    path = Path(place)
+    if is_remote(location):
+        return _find_remote(location)
+    path = Path(location)
     if path.is_dir():
         below = (
             file
             for file in path.rglob("*")
             if not _is_hidden(file.relative_to(path).parts)
         )
-        return place, sorted(str(file) for file in below if file.is_file())
+        return location, sorted(str(file) for file in below if file.is_file())
     if path.is_file():
-        return str(path.parent), [place]
-    return _root(place), sorted(
-        name for name in glob.glob(place, recursive=True) if Path(name).is_file()
+        return str(path.parent), [location]
+    return _root(location), sorted(
+        name for name in glob.glob(location, recursive=True) if Path(name).is_file()
     )
 
 

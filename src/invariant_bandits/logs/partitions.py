@@ -35,8 +35,8 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
             )
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
     keys_of = {
-        path: {name: columns[name][place] for name in names}
-        for place, path in enumerate(words)
+        path: {name: columns[name][index] for name in names}
+        for index, path in enumerate(words)
     }
 
     def rank(path: str) -> tuple[list[Any], str]:
@@ -72,9 +72,8 @@ def _typed(texts: Sequence[str | None]) -> Any:
 def _whole(text: str) -> int:
     """A whole number as it is usually written; 007 is a name."""
     number = int(text)
-    if str(number) != text and not (
-        text.isdigit() and len(text) == 2
-    ):  # months and hours have two digits
+    # Months and hours have two digits.
+    if str(number) != text and not (text.isdigit() and len(text) == 2):
         raise ValueError(text)
     return number
 

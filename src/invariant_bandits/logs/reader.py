@@ -86,9 +86,9 @@ class Rounds:
     all_rewards : array, shape (Σ offered_counts,)
         Rewards of all offered actions.
     arm : array, shape (n,)
-        Place of the chosen arm in the table of arms, where the log has labels.
+        Index of the chosen arm in the table of arms, where the log has labels.
     offered_arms : array, shape (Σ offered_counts,)
-        Places of all offered arms, round after round.
+        Indices of all offered arms, round after round.
     columns : mapping of str to array or Categories
         With one row per round: the decoded columns that `features` encode.
     round_weights : array, shape (n,)
@@ -174,9 +174,9 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
             CELLS_AT_ONCE
             // (features.dim * (1 if counts is None else int(np.max(counts)))),
         )
-    place = np.arange(len(rounds)) // step
+    part_of = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
-        part = rounds.where(place == index)
+        part = rounds.where(part_of == index)
         chosen, offered = features.standardise(part.features), None
         if part.offered is not None:
             offered = features.standardise(part.offered)
@@ -451,7 +451,7 @@ class Reader:
         return np.asarray(self.schema.learned_reward(rewards))
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
-        """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
+        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
         codes, missing = decode.category_places(
             label_words(batch.column(self.schema.arm)), self.arms.labels
         )
@@ -626,9 +626,8 @@ def _with_filler(column: Column, log: Log) -> Column:
         )
     values = values[problems.usable]
     known = ~np.isnan(values)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # numbers that large are refused when they are read
+    # Numbers that large are refused when they are read.
+    with np.errstate(over="ignore", invalid="ignore"):
         mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(
             known.sum(axis=0), 1
         )

@@ -204,9 +204,8 @@ def first_rows(source: Source) -> Any:
     for _, batch in (
         pair for task in source.tasks for pair in source.batches(task, names)
     ):
-        if (
-            copies and batch.schema != copies[0].schema
-        ):  # another file, whose types differ
+        # Another file, whose types differ.
+        if copies and batch.schema != copies[0].schema:
             break
         copies.append(batch.take(pa.array(range(min(len(batch), most)))))
         if sum(map(len, copies)) >= LEAST_SAMPLE:

@@ -204,7 +204,7 @@ class SpooledSource(SourceAround):
 MOST_SPOOLED = 2 << 30
 """Bytes of rounds that are written to files between two passes over a log."""
 MISSING = -2
-"""Stands for a missing category among places, which are at least −1."""
+"""Stands for a missing category among indices, which are at least −1."""
 
 
 class RoundSpool:

@@ -58,7 +58,7 @@ class SplitRounds:
     ids : array, shape (rounds,)
         Hashes of their ids, sorted.
     firsts : array, shape (rounds,)
-        Place in the log of the first row of each.
+        Position in the log of the first row of each.
     """
 
     ids: Array

@@ -37,7 +37,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
 
     Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
-    places in the log only if it has none, or too few of them differ.
+    positions in the log only if it has none, or too few of them differ.
     """
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError(

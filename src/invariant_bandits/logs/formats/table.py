@@ -86,9 +86,8 @@ def _are_rows(source: Any) -> bool:
 )
 def open_stream(source: Any) -> StreamSource:
     """Keep what an object gives that speaks Arrow: a reader, a DuckDB relation."""
-    if hasattr(
-        source, "to_arrow_reader"
-    ):  # of DuckDB: batches of the size that is asked for
+    # Of DuckDB: batches of the size that is asked for.
+    if hasattr(source, "to_arrow_reader"):
         return StreamSource(source.to_arrow_reader(BATCH_ROWS))
     return StreamSource(pa.RecordBatchReader.from_stream(source))
 

@@ -30,8 +30,8 @@ NO_ACTIONS = "event without actions"
 class CbAdfSource(EventSource):
     """Events in Vowpal's text form, one row per offered action.
 
-    Columns beside the features: event_id (file:event, from 0), action (its tag, or its place from 1), chosen,
-    reward (−cost), propensity.
+    Columns beside the features: event_id (file:event, from 0), action (its tag, or its position from 1),
+    chosen, reward (−cost), propensity.
     """
 
     def events(
@@ -52,8 +52,8 @@ def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
         enumerate(lines), key=lambda pair: bool(pair[1].strip())
     ):
         if is_event:
-            places, texts = zip(*pairs, strict=True)
-            yield places[0], list(texts)
+            numbers, texts = zip(*pairs, strict=True)
+            yield numbers[0], list(texts)
 
 
 def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str:
@@ -81,8 +81,8 @@ def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str
         return NO_ACTIONS
     if len(chosen) != 1:
         return SEVERAL if chosen else UNLABELLED
-    place, cost, probability = chosen[0]
-    return LoggedEvent(name, labels, place, 0.0 - cost, probability, shared, actions)
+    index, cost, probability = chosen[0]
+    return LoggedEvent(name, labels, index, 0.0 - cost, probability, shared, actions)
 
 
 def _features(body: str) -> list[Feature]:
