@@ -17,8 +17,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.files import find_files
-from invariant_bandits.logs.partitions import PartitionedSource, partition_keys
+from invariant_bandits.logs.files import PartitionedSource, find_files, partition_keys
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.registry import Registry
