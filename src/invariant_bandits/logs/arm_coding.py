@@ -60,7 +60,8 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     """
     most = min(MOST_CROSSED_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
     left = most - arms - slopes
-    return min(max(left // max(slopes, 1), 0), names)
+    per_feature = max(slopes, 1)
+    return min(max(left // per_feature, 0), names)
 
 
 def most_own_coefficients(arms: int, width: int) -> int:

@@ -92,9 +92,11 @@ def _find_remote(address: str) -> tuple[str, list[str]]:
         if system.isfile(inner):
             return address.rpartition("/")[0], [address]
         if glob.has_magic(inner):
-            root, names = _root(address), system.glob(inner)
+            root = _root(address)
+            names = system.glob(inner)
         else:
-            root, names = address, system.find(inner) if system.exists(inner) else []
+            root = address
+            names = system.find(inner) if system.exists(inner) else []
     full = (
         str(system.unstrip_protocol(name)) if "://" not in name else name
         for name in names
@@ -214,14 +216,16 @@ class PartitionedSource(SourceAround):
 
     def __init__(self, inner: Source, keys: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__(inner)
-        self.keys, self.arrow_schema = keys, inner.arrow_schema
+        self.keys = keys
+        self.arrow_schema = inner.arrow_schema
         for name, value in next(iter(keys.values())).items():
             if name not in inner.arrow_schema.names:
                 self.arrow_schema = self.arrow_schema.append(pa.field(name, value.type))
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches of the files with the keys that are wanted."""
-        own, keys = self.inner.arrow_schema.names, self.keys[task.file]
+        own = self.inner.arrow_schema.names
+        keys = self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
         for row, batch in self.inner.batches(task, read):
             for name in columns:

@@ -121,7 +121,8 @@ class Log:
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self.notes: tuple[str, ...] = self._notes()
-        self._catalogue, self._arms = catalogue, arms
+        self._catalogue = catalogue
+        self._arms = arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError(
                 "schema: arm is missing; a catalogue and arms need the column of labels (--arm)"
@@ -283,7 +284,8 @@ class Log:
         rows : bool
             Whether the number of rows is needed.
         """
-        schema, known = self.schema, self._survey
+        schema = self.schema
+        known = self._survey
         probes: list[Any] = []
         if known is None:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)

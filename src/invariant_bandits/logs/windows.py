@@ -100,7 +100,8 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
             "every needs times: no usable time was found; name their column (--time COLUMN)"
         )
     if not isinstance(first, np.datetime64):
-        step, begin = _positive_step(every), float(first)
+        step = _positive_step(every)
+        begin = float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
         return np.asarray(begin + step * np.arange(windows + 1))
     steps, unit = _calendar_step(every)

@@ -66,7 +66,8 @@ class ParquetSource(FileSource):
                 return schema_without_views(file.schema_arrow)
 
         self.arrow_schema = shared_schema(self.paths, schema_of)
-        self.tasks, self.total_rows = tuple(tasks), position
+        self.tasks = tuple(tasks)
+        self.total_rows = position
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of the row groups of a task."""
@@ -101,7 +102,8 @@ def _parquet_file(
     path: str, dictionaries: Sequence[str] = (), footer: Any = None
 ) -> Any:
     with naming_file(path):
-        file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
+        file = open_file(path) if is_remote(path) else path
+        names = list(dictionaries)
         return parquet.ParquetFile(
             file, pre_buffer=False, read_dictionary=names, metadata=footer
         )

@@ -31,8 +31,10 @@ from invariant_bandits.logs.text_files import first_lines, text_blocks
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
-DAMAGED, DANGLING = "damaged line", "outcome without an event"
-UNLABELLED, NOT_LEARNED = "event without a label", "event that says _skipLearn"
+DAMAGED = "damaged line"
+DANGLING = "outcome without an event"
+UNLABELLED = "event without a label"
+NOT_LEARNED = "event that says _skipLearn"
 ALL_DROPPED = "event with pdrop 1"
 OUTSIDE = "event whose chosen action is not among its actions"
 NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
@@ -69,7 +71,8 @@ class DsjsonSource(EventSource):
         self, path: str, *, features: bool
     ) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file."""
-        file, line = self.paths.index(path), 0
+        file = self.paths.index(path)
+        line = 0
         for block in text_blocks(path, size=BLOCK_BYTES):
             for number, text in enumerate(block.split(b"\n"), start=line):
                 if text and not text.isspace():
@@ -93,7 +96,8 @@ class _Line(msgspec.Struct):
     slots: Any = msgspec.field(default=None, name="_outcomes")
 
 
-LINE, ACTIONS = msgspec.json.Decoder(_Line), msgspec.json.Decoder(list[msgspec.Raw])
+LINE = msgspec.json.Decoder(_Line)
+ACTIONS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _event(path: str, which: int, number: int, text: bytes) -> LoggedEvent | str:

@@ -209,7 +209,8 @@ class ObpSource(Source):
         }
         self.schema = Schema("reward", offered="offered", action="action", **roles)
         self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
-        self.tasks, self.total_rows = (Task("feedback", 0, 0, 0),), self.rounds
+        self.tasks = (Task("feedback", 0, 0, 0),)
+        self.total_rows = self.rounds
         self.arrow_schema = self._batch(slice(0, 1), [*self.columns, "offered"]).schema
 
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:

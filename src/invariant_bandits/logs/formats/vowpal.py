@@ -18,7 +18,8 @@ from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.text_files import text_blocks
 
-DAMAGED, UNLABELLED = "damaged event", "event without a label"
+DAMAGED = "damaged event"
+UNLABELLED = "event without a label"
 SEVERAL = "event with more than one labelled action"
 NO_ACTIONS = "event without actions"
 
@@ -90,10 +91,12 @@ def _features(body: str) -> list[Feature]:
     features: list[Feature] = []
     for part in body.split("|"):
         words = part.split()
-        prefix, factor = "", 1.0
+        prefix = ""
+        factor = 1.0
         if words and not part[:1].isspace():
             name, _, weight = words.pop(0).partition(":")
-            prefix, factor = f"{name}.", float(weight) if weight else 1.0
+            prefix = f"{name}."
+            factor = float(weight) if weight else 1.0
         for word in words:
             name, _, value = word.partition(":")
             key, equals, said = name.partition("=")
