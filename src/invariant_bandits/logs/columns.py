@@ -50,7 +50,7 @@ class Column:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
-        names = (self.name,)
+        names: tuple[str, ...] = (self.name,)
         if self.categories is not None:
             names = tuple(f"{self.name}={category}" for category in self.categories)
         elif self.width is not None:
@@ -123,7 +123,8 @@ def column_length(values: Any) -> tuple[int, ...]:
     """(rows,) of a column, () of a scalar."""
     if isinstance(values, Categories):
         values = values[0]
-    return np.shape(values)[:1]
+    shape: tuple[int, ...] = np.shape(values)
+    return shape[:1]
 
 
 def _category_indices(values: Any, categories: Sequence[str]) -> Categories:
