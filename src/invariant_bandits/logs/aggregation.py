@@ -102,7 +102,8 @@ class AggregationPlan:
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
-        reader, dim = self.reader, len(self.reader.features.encoded_names)
+        reader = self.reader
+        dim = len(self.reader.features.encoded_names)
         if reader.arms is None:
             return WindowedMoments.empty(
                 dim, self.windows.count, offered=reader.schema.has_offered
@@ -122,9 +123,10 @@ class AggregationPlan:
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
         """Return the window of each round (n,); −1 outside the edges."""
-        edges, times = self.windows.edges, rounds.times
+        edges = self.windows.edges
+        times = rounds.times
         if edges is None or times is None:
-            position = task.position - task.first_row + rounds.rows
+            position = task.positions(rounds.rows)
             return position * self.windows.count // self.total_rows
         window = np.minimum(
             np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
@@ -146,7 +148,8 @@ class AggregationPlan:
                 "outside the window edges", rounds.file, rounds.rows[outside]
             )
             partial.report.rounds -= int(outside.sum())
-            rounds, window = rounds.where(~outside), window[~outside]
+            rounds = rounds.where(~outside)
+            window = window[~outside]
             if len(rounds):
                 _note_order(partial, rounds)
                 yield rounds, window
@@ -164,7 +167,7 @@ class AggregationPlan:
             or not (self.is_pooled or are_clicks(rounds.rewards))
         ):
             return None
-        drawn = lots(task.position - task.first_row + rounds.rows) < self.share
+        drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
         arm = rounds.arm[drawn]
         rewards = rounds.rewards[drawn]

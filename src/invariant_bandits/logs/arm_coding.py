@@ -36,7 +36,9 @@ def has_binary_rewards(moments: WindowedMoments) -> bool:
     squares = sums.scatter[0, -1, -1]
     cubes = sums.cubes[0, -1]
     quartics = sums.quartics[0, -1]
-    return bool(abs(quartics - 2.0 * cubes + squares) <= BINARY_ROUNDING * squares)
+    # Of 0 and 1 all powers are equal; the sums are accurate up to rounding.
+    excess = quartics - 2.0 * cubes + squares
+    return bool(abs(excess) <= BINARY_ROUNDING * squares)
 
 
 def effective_rounds(moments: WindowedMoments) -> int:
@@ -58,7 +60,8 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     """
     most = min(MOST_CROSSED_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
     left = most - arms - slopes
-    return min(max(left // max(slopes, 1), 0), names)
+    per_feature = max(slopes, 1)
+    return min(max(left // per_feature, 0), names)
 
 
 def most_own_coefficients(arms: int, width: int) -> int:
@@ -127,19 +130,21 @@ def chosen_coding(
         return Coding("shared", 1, f"{explained}, {crossed} of them are crossed")
     if arms < 2:
         return Coding("own", width, product)
+    few = "fewer than {} per coefficient, {:,} of them"
     if not (is_plenty or differ):
         unseen = "no difference between the slopes of arms can be seen"
-        few = f"fewer than {ROUNDS_PER_COEFFICIENT} per coefficient"
-        why = f"{unseen} in {rounds:,} rounds, {few}, {coefficients:,} of them"
-        return Coding("shared", 1, why)
+        few = few.format(ROUNDS_PER_COEFFICIENT, coefficients)
+        return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
     if width <= min(supported, MOST_COEFFICIENTS // arms):
         return Coding("own", width, product)
     why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS}"
     if width > supported:
-        few = f"fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient"
-        why = f"{rounds:,} rounds are {few}, {coefficients:,} of them"
-    own = min(supported, (MOST_PARTIAL_COEFFICIENTS - width) // (arms - 1))
+        few = few.format(FEWEST_ROUNDS_PER_COEFFICIENT, coefficients)
+        why = f"{rounds:,} rounds are {few}"
+    # All arms share the other slopes, once.
+    left = MOST_PARTIAL_COEFFICIENTS - width
+    own = min(supported, left // (arms - 1))
     if own < 2:
         return Coding("shared", 1, why)
     why += f"; own slopes for the {own - 1} of {width - 1} that differ most"
@@ -154,7 +159,8 @@ def sums_by_arm(
     They are about the means of every window and arm.
     """
     size = cells.dim + 1
-    sums = cells.chosen.scatter.reshape(-1, arms, size, size).sum(axis=0)
+    by_window = cells.chosen.scatter.reshape(-1, arms, size, size)
+    sums = by_window.sum(axis=0)
     gram = sums[:, columns[:, None], columns]
     cross = sums[:, columns, -1]
     return gram, cross, sums[:, -1, -1]
@@ -180,25 +186,28 @@ def slopes_differ(cells: WindowedMoments, columns: Array, catalogue: Array) -> b
         Features of the arms.
     """
     arms, crossed = catalogue.shape
-    if not len(columns):
+    slopes = len(columns)
+    if not slopes:
         return False
     gram, cross, squares = sums_by_arm(cells, arms, columns)
     own = sum(_explained(G, c) for G, c in zip(gram, cross, strict=True))
     kinds = np.column_stack([np.ones(arms), catalogue])
     # Normal equations of slopes that are B f(a): the rows of their design are f(a) ⊗ x.
-    size = kinds.shape[1] * len(columns)
+    size = kinds.shape[1] * slopes
     joint = np.zeros((size, size))
     pull = np.zeros(size)
     for f, G, c in zip(kinds, gram, cross, strict=True):
         joint += np.kron(np.outer(f, f), G)
         pull += np.kron(f, c)
-    levels = int((cells.counts > 0).sum())
-    freedom = float(cells.counts.sum()) - levels - arms * len(columns)
-    more = len(columns) * (arms - 1 - crossed)
-    left = float(squares.sum()) - own
+    # One level for every window and arm with rounds, and the slopes.
+    estimated = int((cells.counts > 0).sum()) + arms * slopes
+    freedom = float(cells.counts.sum()) - estimated
+    more = slopes * (arms - 1 - crossed)
+    total = float(squares.sum())
+    left = total - own
     if more <= 0 or freedom <= 0.0:
         return False
-    if left <= TOLERANCE * float(squares.sum()):
+    if left <= TOLERANCE * total:
         return True  # rewards without noise leave nothing to chance
     gain = own - _explained(joint, pull)
     excess = gain * freedom / left - more
@@ -209,13 +218,14 @@ def _explained(gram: Array, cross: Array) -> float:
     """Sum of squares that the least-squares coefficients explain; a faint ridge makes the sums regular."""
     level = max(float(np.diagonal(gram).mean()), LEAST_SCALE)
     ridge = TOLERANCE * level * np.eye(len(gram))
-    return float(cross @ np.linalg.solve(gram + ridge, cross))
+    solved = np.linalg.solve(gram + ridge, cross)
+    return float(cross @ solved)
 
 
 def most_different_slopes(
     cells: WindowedMoments, arms: int, columns: Array, count: int
 ) -> list[int]:
-    """Return the places in `columns` of the slopes that differ most between arms, at most `count`.
+    """Return the indices in `columns` of the slopes that differ most between arms, at most `count`.
 
     One after the other, the column is taken whose own slopes explain more of the rewards than one shared
     slope by the largest sum of squares; then it is regressed out of the others, arm by arm.
@@ -241,8 +251,10 @@ def most_different_slopes(
         size = np.where(known, size, 1.0)
         total = np.where(known, size, 0.0).sum(axis=0)
         # Sums of squares that one shared slope explains, and what own slopes explain more.
-        shared = pull.sum(axis=0) ** 2 / np.where(total > 0.0, total, 1.0)
-        gain = (pull**2 / size).sum(axis=0) - shared
+        divisor = np.where(total > 0.0, total, 1.0)
+        shared = pull.sum(axis=0) ** 2 / divisor
+        own = (pull**2 / size).sum(axis=0)
+        gain = own - shared
         gain[taken] = -np.inf
         best = int(gain.argmax())
         taken.append(best)

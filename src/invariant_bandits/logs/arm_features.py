@@ -64,8 +64,8 @@ class ArmFeatures:
         The A arms.
     coding : str
         "own": p = A·d, arm after arm, level first. "partial": level and own slopes, arm after arm, then the
-        shared slopes. "shared": levels, then slopes, then products with the catalogue. "pooled": the place of
-        the arm, then slopes, features of the catalogue, and products.
+        shared slopes. "shared": levels, then slopes, then products with the catalogue. "pooled": the position
+        of the arm, then slopes, features of the catalogue, and products.
     catalogue : array, shape (A, k), or None
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
@@ -151,8 +151,10 @@ class ArmFeatures:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (p,)."""
-        slopes, factors = self.context_names[1:], self.catalogue_names[: self.crossed]
-        own, shared = slopes[: self.own - 1], slopes[self.own - 1 :]
+        slopes = self.context_names[1:]
+        factors = self.catalogue_names[: self.crossed]
+        own = slopes[: self.own - 1]
+        shared = slopes[self.own - 1 :]
         products = (f"{name}{TIMES}{slope}" for name in factors for slope in shared)
         if self.coding == "pooled":
             return ("level", *slopes, *self.catalogue_names, *products)
@@ -189,9 +191,12 @@ class ArmFeatures:
     @cached_property
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
-        place = {name: index for index, name in enumerate(self.context.names, start=1)}
+        position = {
+            name: index for index, name in enumerate(self.context.names, start=1)
+        }
         groups = [
-            [place[name] for name in names] for names in (self.matched or {}).values()
+            [position[name] for name in names]
+            for names in (self.matched or {}).values()
         ]
         own = [
             [0, *self._plain, *(group[arm] for group in groups)]
@@ -204,7 +209,8 @@ class ArmFeatures:
         """Names (g,) of what arms may have in common, and their weights (g, 1 + k) on 1 and the catalogue:
         all arms, every number, and every category, as an indicator. In the "shared" coding k is `crossed`.
         """
-        names, k = self.catalogue_names, len(self.catalogue_names)
+        names = self.catalogue_names
+        k = len(self.catalogue_names)
         terms = [np.eye(1 + k)[0]]
         shift = np.zeros(k) if self.catalogue_shift is None else self.catalogue_shift
         scale = np.ones(k) if self.catalogue_scale is None else self.catalogue_scale
@@ -230,7 +236,8 @@ class ArmFeatures:
     @cached_property
     def entries(self) -> Array:
         """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
-        own, shared = self.own_entries[:, : self.own], self.own_entries[:, self.own :]
+        own = self.own_entries[:, : self.own]
+        shared = self.own_entries[:, self.own :]
         return np.hstack(
             [
                 np.tile(own, (1, len(self.labels))),
@@ -301,8 +308,10 @@ class ArmFeatures:
 
     def _code(self, z: Array, codes: Any) -> Array:
         """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""
-        n, arms = len(codes), len(self.labels)
-        own, shared = z[:, : self.own], z[:, self.own :]
+        n = len(codes)
+        arms = len(self.labels)
+        own = z[:, : self.own]
+        shared = z[:, self.own :]
         kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes]
         crossed = kinds[:, : self.crossed, None] * shared[:, None, :]
         products = crossed.reshape(n, self.crossed * shared.shape[1])
@@ -318,7 +327,8 @@ class ArmFeatures:
 
     def recode(self, rows: Array, source: ArmFeatures) -> Array:
         """Return φ (n, p) of the same contexts and arms as `rows` (n, p'), which are features of `source`."""
-        arms, own = len(source.labels), source.own
+        arms = len(source.labels)
+        own = source.own
         blocks = rows[:, : arms * own].reshape(len(rows), arms, own)
         shared = rows[:, arms * own : arms * own + source.width - own]
         return self._code(
@@ -358,7 +368,7 @@ class ArmFeatures:
         return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
-        """Place of an arm; InputError names the known ones."""
+        """Return the index of an arm; InputError names the known ones."""
         return self._places[str(label)]
 
     @cached_property
@@ -511,11 +521,11 @@ class ArmFeatures:
                 f"features: {unknown} are not of the catalogue, which has {known}"
             )
         raw = self.catalogue_shift.copy()
-        for place, name in enumerate(self.catalogue_names):
+        for index, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
                 value = features[column]
-                raw[place] = (
+                raw[index] = (
                     str(value) == level
                     if level
                     else finite_array(f"features: {column}", value, ())

@@ -125,7 +125,7 @@ class ArmSample(NamedTuple):
     contexts : array, shape (n, d)
         z of the chosen arm, the leading 1 included.
     arms : array of int, shape (n,)
-        Place of the chosen arm.
+        Index of the chosen arm.
     rewards : array, shape (n,)
         Its reward.
     share : float

@@ -90,9 +90,8 @@ def _independent(
     p = len(names)
     gram = sums.scatter[:, :p, :p].sum(axis=0)
     level = np.abs(sums.mean[:, :p]).max(axis=0)
-    alive = (
-        np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2
-    )  # not constant within every window
+    # Not constant within every window.
+    alive = np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2
     size = np.sqrt(np.where(alive, np.diagonal(gram), 1.0))
     correlation = gram / np.outer(size, size)
     dropped = [Dropped(names[j], {}) for j in candidates if not alive[j]]

@@ -50,27 +50,31 @@ class Column:
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
-        names = [self.name]
+        names: tuple[str, ...] = (self.name,)
         if self.categories is not None:
-            names = [f"{self.name}={category}" for category in self.categories]
+            names = tuple(f"{self.name}={category}" for category in self.categories)
         elif self.width is not None:
-            names = [f"{self.name}[{index}]" for index in range(self.width)]
-        return (*names, f"{self.name} missing") if self.marks_missing else tuple(names)
+            names = tuple(f"{self.name}[{index}]" for index in range(self.width))
+        if self.marks_missing:
+            names += (f"{self.name} missing",)
+        return names
 
     def encode(self, values: Any, rows: int) -> Array:
         """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
         None, NaN.
         """
-        block, missing = (
-            self._numbers(values, rows)
-            if self.categories is None
-            else self._indicators(values)
-        )
-        return np.column_stack([block, missing]) if self.marks_missing else block
+        if self.categories is None:
+            block, missing = self._numbers(values, rows)
+        else:
+            block, missing = self._indicators(values)
+        if self.marks_missing:
+            block = np.column_stack([block, missing])
+        return block
 
     def unknown(self, values: Sequence[Any]) -> set[str]:
         """Return the values that are none of its categories, missing ones aside."""
-        words = {str(word) for word in values if word is not None and word == word}
+        known = [word for word in values if word is not None and word == word]
+        words = set(map(str, known))
         return words.difference(self.categories or words)
 
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
@@ -117,7 +121,10 @@ def _as_numbers(raw: Array) -> Array:
 
 def column_length(values: Any) -> tuple[int, ...]:
     """(rows,) of a column, () of a scalar."""
-    return np.shape(values[0] if isinstance(values, Categories) else values)[:1]
+    if isinstance(values, Categories):
+        values = values[0]
+    shape: tuple[int, ...] = np.shape(values)
+    return shape[:1]
 
 
 def _category_indices(values: Any, categories: Sequence[str]) -> Categories:

@@ -122,9 +122,8 @@ def _run_on_cluster(
     A cluster that was opened for them is closed behind the last.
     """
     with opened as cluster:
-        for result in map(
-            pickle.loads, run(cluster)
-        ):  # as Dask and Spark do with what workers send
+        # As Dask and Spark do with what workers send.
+        for result in map(pickle.loads, run(cluster)):
             if isinstance(result, InputError):
                 raise result
             yield result

@@ -50,9 +50,11 @@ def round_batches(source: Source, task: Task, schema: Schema) -> Batches:
         pair for part in parts for pair in source.batches(part, schema.used_columns)
     ):
         if held is not None:
-            batch, row = join_batches([held, batch]), held_row
+            batch = join_batches([held, batch])
+            row = held_row
         cut = int(run_starts(batch.column(schema.round))[-1])
-        held, held_row = batch.slice(cut), row + cut
+        held = batch.slice(cut)
+        held_row = row + cut
         if cut:
             yield row, batch.slice(0, cut)
     if held is not None:
@@ -101,7 +103,8 @@ class RearrangedSource(SpillSource):
             [source.arrow_schema.field(name) for name in columns]
         )
         counts = _dealt(self.folder, keyed, bounds)
-        starts, self.total_rows = np.cumsum(counts) - counts, int(counts.sum())
+        starts = np.cumsum(counts) - counts
+        self.total_rows = int(counts.sum())
         filled = np.flatnonzero(counts).tolist()
         self.tasks = [
             Task(f"sorted log, part {part + 1}", part, 0, int(starts[part]))
@@ -127,7 +130,8 @@ def in_time_order(log: Log) -> Log:
     times = None if log.schema.time is None else log.survey(times=True).times
     if times is None or times.in_order:
         return log
-    rows, columns = log.survey(rows=True).total_rows or 0, log.schema.used_columns
+    rows = log.survey(rows=True).total_rows or 0
+    columns = log.schema.used_columns
     return log.with_source(
         RearrangedSource(log.source, columns, _keyed_by_time(log), times.sample, rows)
     )
@@ -148,7 +152,7 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
 
 
 def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Source:
-    """The source of a log with split rounds: every row goes to the place where its round began.
+    """The source of a log with split rounds: every row goes where its round began.
 
     Parameters
     ----------
@@ -201,7 +205,8 @@ class _PartWriter:
     """Rows of one part, not sorted yet, in as many files as there are changes of types."""
 
     def __init__(self, folder: Path, part: int) -> None:
-        self.folder, self.part = folder, part
+        self.folder = folder
+        self.part = part
         self._files = 0
         self._stream: Any = None
         self._types: Any = None

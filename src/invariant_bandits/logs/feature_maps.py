@@ -338,7 +338,8 @@ def means_and_scales(
 ) -> tuple[Array, Array]:
     """(mean, standard deviation) of the kept variables, each (q,); a group has one of each."""
     whole = sums.grouped(np.array([0]))
-    mean, variance = whole.mean[0], np.diagonal(whole.covariance()[0]).copy()
+    mean = whole.mean[0]
+    variance = np.diagonal(whole.covariance()[0]).copy()
     for group in groups:
         middle = mean[group].mean()
         variance[group] = (variance[group] + (mean[group] - middle) ** 2).mean()

@@ -85,7 +85,8 @@ def checked_propensities(
 
     Whether they are right is for `calibration` to say.
     """
-    rows, n = int(counts.sum()), len(counts)
+    rows = int(counts.sum())
+    n = len(counts)
     array = np.asarray(value)
     several = array.ndim == 2 or (array.ndim == 1 and len(array) == rows != n)
     every = per_row("propensities", value, rows) if several else None
@@ -117,7 +118,8 @@ def checked_times(value: Any, n: int) -> Array:
 
 def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
     """Yield (first round, the one after the last) of segments that fit into memory several times over."""
-    most, start = max(1, spill.AT_ONCE // feedback.dim), 0
+    most = max(1, spill.AT_ONCE // feedback.dim)
+    start = 0
     while start < feedback.rounds:
         stop = (
             int(
@@ -144,7 +146,8 @@ def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
     for part in feedback.parts():
         stop = row + len(part.offered)
         yield start, part, *(value[row:stop] for value in values)
-        start, row = start + part.rounds, stop
+        start = start + part.rounds
+        row = stop
 
 
 Whole = np.ndarray[Any, Any]
@@ -253,7 +256,8 @@ class Feedback:
         Feedback(rounds=2, dim=2, 2 to 3 actions, without propensities)
         """
         flat, sizes = flatten_offered(offered, counts)
-        n, rows = len(sizes), len(flat)
+        n = len(sizes)
+        rows = len(flat)
         chosen = checked_actions(actions, sizes)
         feedback = cls(flat, sizes, chosen, finite_array("rewards", rewards, (n,)))
         if propensities is not None:
@@ -318,7 +322,8 @@ class Feedback:
             raise InputError(
                 f"0 <= start < stop <= {self.rounds} is needed, got {start}, {stop}"
             )
-        first, last = int(self.starts[start]), int(self.starts[stop])
+        first = int(self.starts[start])
+        last = int(self.starts[stop])
         known = {name: value for name, value in vars(self).items() if value is not None}
         parts: dict[str, Any] = {
             name: known[name][start:stop] for name in PER_ROUND if name in known
@@ -499,7 +504,7 @@ class Feedback:
             if edges is None
             else place_times(self.rounds, self.times, moments.edges)
         )
-        place = (
+        window = (
             even_places(self.rounds, moments.windows) if at_edges is None else at_edges
         )
         for start, part in in_parts(self):
@@ -508,14 +513,15 @@ class Feedback:
                 if offered
                 else {}
             )
-            own = place[start : start + part.rounds]
+            own = window[start : start + part.rounds]
             moments.update(
                 part.offered[part.logged_rows], part.rewards, window=own, **others
             )
         return moments
 
     def __repr__(self) -> str:
-        least, most = int(self.counts.min()), int(self.counts.max())
+        least = int(self.counts.min())
+        most = int(self.counts.max())
         actions = f"{least} actions" if least == most else f"{least} to {most} actions"
         known = (
             "without propensities" if self.propensities is None else "with propensities"

@@ -18,9 +18,8 @@ def too_deep(text: bytes) -> bool:
     (False, True)
     """
     start = 0
-    while start + MOST_NESTED < len(
-        text
-    ):  # leap over lines that are too short to matter
+    # Leap over lines that are too short to matter.
+    while start + MOST_NESTED < len(text):
         end = text.rfind(b"\n", start, start + MOST_NESTED)
         if end < 0:
             end = text.find(b"\n", start + MOST_NESTED)

@@ -122,7 +122,8 @@ class Log:
         if self.source.parses:
             self.source = SpooledSource(self.source, self.schema, self.times_are_dates)
         self.notes: tuple[str, ...] = self._notes()
-        self._catalogue, self._arms = catalogue, arms
+        self._catalogue = catalogue
+        self._arms = arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError(
                 "schema: arm is missing; a catalogue and arms need the column of labels (--arm)"
@@ -163,9 +164,8 @@ class Log:
             and changed.arm in (own.arm, None)
             and not set(changed.features) <= set(own.features)
         ):
-            return replace(
-                changed, arm=None, action=own.arm
-            )  # features of arms: the actions are rows
+            # Features of arms: the actions are rows.
+            return replace(changed, arm=None, action=own.arm)
         return changed
 
     def _notes(self) -> tuple[str, ...]:
@@ -285,7 +285,8 @@ class Log:
         rows : bool
             Whether the number of rows is needed.
         """
-        schema, known = self.schema, self._survey
+        schema = self.schema
+        known = self._survey
         probes: list[Any] = []
         if known is None:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)
@@ -294,9 +295,8 @@ class Log:
             probes += (
                 [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
             )
-        if (
-            schema.time is not None and known.times is None and (times or probes)
-        ):  # one pass for all
+        # One pass for all.
+        if schema.time is not None and known.times is None and (times or probes):
             probes.append(TimeProbe(schema.time, self.times_are_dates))
         if probes or (rows and known.total_rows is None):
             known = self._first_pass(known, probes)
@@ -352,9 +352,8 @@ class Log:
             )
             if not self.schema.one_row_per_action:
                 tasks += [task] if spool is None else spool.split(task)
-            elif (
-                not tasks or tasks[-1].file != task.file
-            ):  # a round may go on in the next part of its file
+            # A round may go on in the next part of its file.
+            elif not tasks or tasks[-1].file != task.file:
                 tasks.append(task)
         results = {
             name: value for probe in probes for name, value in probe.results().items()

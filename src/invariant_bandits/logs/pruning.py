@@ -104,11 +104,13 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
     have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
     until each has enough rounds; what is left joins the last.
     """
-    enough, counts = fewest_rounds(moments.dim), moments.counts
+    enough = fewest_rounds(moments.dim)
+    counts = moments.counts
     long = counts >= enough
     carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
     least = min(HARDLY_ANY, enough) if carried else enough
-    starts, rounds = [0], 0.0
+    starts = [0]
+    rounds = 0.0
     for window, count in enumerate(counts):
         if rounds >= least:
             starts.append(window)
@@ -116,7 +118,8 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
         rounds += count
     if rounds < least and len(starts) > 1:
         starts.pop()
-    many, left = moments.windows, len(starts)
+    many = moments.windows
+    left = len(starts)
     if left < 2:
         needed = (
             f"at least 2 with {least} rounds each are needed for {moments.dim} features"

@@ -43,7 +43,7 @@ def read_arm_sample(
 
     All rounds if they are few, otherwise those that a hash of the row number selects.
 
-    Which rows are taken depends on their place in the log alone, so the sample is the same every time.
+    Which rows are taken depends on their position in the log alone, so the sample is the same every time.
 
     Parameters
     ----------

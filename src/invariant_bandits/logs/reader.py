@@ -86,9 +86,9 @@ class Rounds:
     all_rewards : array, shape (Σ offered_counts,)
         Rewards of all offered actions.
     arm : array, shape (n,)
-        Place of the chosen arm in the table of arms, where the log has labels.
+        Index of the chosen arm in the table of arms, where the log has labels.
     offered_arms : array, shape (Σ offered_counts,)
-        Places of all offered arms, round after round.
+        Indices of all offered arms, round after round.
     columns : mapping of str to array or Categories
         With one row per round: the decoded columns that `features` encode.
     round_weights : array, shape (n,)
@@ -140,7 +140,8 @@ class Rounds:
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
         mask[chosen] = True
-        action, counts = mask.cumsum(axis=1)[chosen] - 1, mask.sum(axis=1)
+        action = mask.cumsum(axis=1)[chosen] - 1
+        counts = mask.sum(axis=1)
         return replace(
             self, offered_arms=np.nonzero(mask)[1], offered_counts=counts, action=action
         )
@@ -174,10 +175,11 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
             CELLS_AT_ONCE
             // (features.dim * (1 if counts is None else int(np.max(counts)))),
         )
-    place = np.arange(len(rounds)) // step
+    part_of = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
-        part = rounds.where(place == index)
-        chosen, offered = features.standardise(part.features), None
+        part = rounds.where(part_of == index)
+        chosen = features.standardise(part.features)
+        offered = None
         if part.offered is not None:
             offered = features.standardise(part.offered)
         elif part.offered_arms is not None:
@@ -238,7 +240,8 @@ class Reader:
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
         """Yield the usable rounds of one task, features encoded; the others go to `report`."""
-        schema, decode_batch = self.schema, self._decode_rows
+        schema = self.schema
+        decode_batch = self._decode_rows
         if schema.offered is not None:
             decode_batch = self._decode_lists
         elif schema.one_row_per_action:
@@ -247,12 +250,10 @@ class Reader:
             report.rows += len(batch)
             rounds, problems = decode_batch(task, row, batch)
             if self.duplicates is not None:
-                again = np.isin(self._positions(task, rounds.rows), self.duplicates)
+                again = np.isin(task.positions(rounds.rows), self.duplicates)
                 problems.leave_out(again, f"duplicated {schema.round}")
             if self.repeats is not None:
-                self.repeats.leave_out(
-                    self._positions(task, rounds.rows), schema, problems
-                )
+                self.repeats.leave_out(task.positions(rounds.rows), schema, problems)
             for reason, rows in problems.kept.items():
                 report.add(reason, task.file, row + np.flatnonzero(rows))
             for reason, bad in problems.by_reason():
@@ -291,8 +292,10 @@ class Reader:
 
         Rows of labelled arms share a context.
         """
-        schema, starts = self.schema, run_starts(batch.column(self.schema.round))
-        counts, rows = np.diff(np.append(starts, len(batch))), RowProblems(len(batch))
+        schema = self.schema
+        starts = run_starts(batch.column(self.schema.round))
+        counts = np.diff(np.append(starts, len(batch)))
+        rows = RowProblems(len(batch))
         rows.leave_out(
             np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}"
         )
@@ -328,8 +331,10 @@ class Reader:
     ) -> tuple[Rounds, RowProblems]:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
-        name, impute = column.name, column.filler is not None
-        nested, width = batch.column(name), column.width or 1
+        name = column.name
+        impute = column.filler is not None
+        nested = batch.column(name)
+        width = column.width or 1
         raw, counts = decode.nested_vectors(
             nested, width, name, problems, impute=impute
         )
@@ -373,7 +378,7 @@ class Reader:
         rewards = self._rewards(batch, of_rewards)
         if self.repeats is not None:
             rewards = self.repeats.merged_rewards(
-                self._positions(task, rows), rewards, of_rewards
+                task.positions(rows), rewards, of_rewards
             )
         problems.leave_out_at(np.arange(len(batch)), of_rewards)
         times = propensity = position = None
@@ -423,11 +428,6 @@ class Reader:
         """Return the encoded features of every row; only the level, if contexts have no columns."""
         return self.features.encode(columns, counts) if columns else np.ones((rows, 1))
 
-    @staticmethod
-    def _positions(task: Task, rows: Array) -> Array:
-        """Return positions (n,) in the log of rows of a task."""
-        return np.asarray(task.position - task.first_row + rows)
-
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
         rewards = decode.numbers(
             batch.column(self.schema.reward), self.schema.reward, problems
@@ -451,7 +451,7 @@ class Reader:
         return np.asarray(self.schema.learned_reward(rewards))
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
-        """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
+        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
         codes, missing = decode.category_places(
             label_words(batch.column(self.schema.arm)), self.arms.labels
         )
@@ -464,7 +464,7 @@ class Reader:
         if self.schema.arms_offered is not None:
             return self.arms.offered_in(batch.column(self.schema.arms_offered))
         if rounds.times is None:
-            return self.arms.offered_at(self._positions(task, rounds.rows))
+            return self.arms.offered_at(task.positions(rounds.rows))
         return self.arms.offered_at(rounds.times)
 
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
@@ -501,7 +501,8 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     offered : bool
         Whether rounds of labelled arms say which were offered.
     """
-    schema, features = log.schema, starting_features(log, features)
+    schema = log.schema
+    features = starting_features(log, features)
     survey = log.survey()  # first, because it may put split rounds together
     by_label = (
         schema.one_row_per_action
@@ -559,7 +560,8 @@ def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]
 
     Otherwise it is still to be learned what arms share.
     """
-    labels, model = log.arms.labels, options.arm_model
+    labels = log.arms.labels
+    model = options.arm_model
     if len(labels) > MOST_LEVELS and model in ("own", "shared"):
         raise InputError(
             f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}"
@@ -626,9 +628,8 @@ def _with_filler(column: Column, log: Log) -> Column:
         )
     values = values[problems.usable]
     known = ~np.isnan(values)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # numbers that large are refused when they are read
+    # Numbers that large are refused when they are read.
+    with np.errstate(over="ignore", invalid="ignore"):
         mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(
             known.sum(axis=0), 1
         )

@@ -212,7 +212,8 @@ class Scan:
         report.require_choices(self.keep_going)
 
 
-SAMPLE_ROUNDS, POOLED_NUMBERS = 200_000, 50_000_000
+SAMPLE_ROUNDS = 200_000
+POOLED_NUMBERS = 50_000_000
 """Sampled rounds of clicks, and numbers in the contexts of sampled rounds of pooled arms, which are all that
 is known of these: four million rounds with ten columns.
 """

@@ -52,6 +52,10 @@ class Task:
     first_row: int
     position: int
 
+    def positions(self, rows: Any) -> Any:
+        """Return positions in the whole log of rows within the file."""
+        return self.position - self.first_row + rows
+
 
 class Source:
     """Rows in the order of the log, as Arrow record batches; what a format makes of its files or objects.
@@ -180,7 +184,8 @@ class DatedSource(SourceAround):
 
     def __init__(self, inner: Source, column: str, form: TimeFormat) -> None:
         super().__init__(inner)
-        self.column, self.form = column, form
+        self.column = column
+        self.form = form
         index = inner.arrow_schema.get_field_index(column)
         dated = inner.arrow_schema.field(index).with_type(pa.timestamp("us"))
         self.arrow_schema = inner.arrow_schema.set(index, dated)
@@ -204,9 +209,8 @@ def first_rows(source: Source) -> Any:
     for _, batch in (
         pair for task in source.tasks for pair in source.batches(task, names)
     ):
-        if (
-            copies and batch.schema != copies[0].schema
-        ):  # another file, whose types differ
+        # Another file, whose types differ.
+        if copies and batch.schema != copies[0].schema:
             break
         copies.append(batch.take(pa.array(range(min(len(batch), most)))))
         if sum(map(len, copies)) >= LEAST_SAMPLE:

@@ -75,7 +75,8 @@ class SpooledSource(SourceAround):
 
     def __init__(self, inner: Source, schema: Schema, dates: bool) -> None:
         super().__init__(inner)
-        self.arrow_schema, self.columns = inner.arrow_schema, schema.used_columns
+        self.arrow_schema = inner.arrow_schema
+        self.columns = schema.used_columns
         self.categories = {*schema.categorical, *filter(None, [schema.arm])}
         numbers = {
             *schema.features,
@@ -204,7 +205,7 @@ class SpooledSource(SourceAround):
 MOST_SPOOLED = 2 << 30
 """Bytes of rounds that are written to files between two passes over a log."""
 MISSING = -2
-"""Stands for a missing category among places, which are at least −1."""
+"""Stands for a missing category among indices, which are at least −1."""
 
 
 class RoundSpool:
@@ -325,7 +326,8 @@ class StreamSource(SpillSource):
             flattened(reader.schema.empty_table()).schema
         )
         require_usable_names("stream", self.arrow_schema.names)
-        self.tasks, self.total_rows = (Task("stream", 0, 0, 0),), 0
+        self.tasks = (Task("stream", 0, 0, 0),)
+        self.total_rows = 0
         with (
             naming_file(self.path(0)),
             pa.ipc.new_file(self.path(0), self.arrow_schema) as writer,

@@ -58,7 +58,7 @@ class SplitRounds:
     ids : array, shape (rounds,)
         Hashes of their ids, sorted.
     firsts : array, shape (rounds,)
-        Place in the log of the first row of each.
+        Position in the log of the first row of each.
     """
 
     ids: Array
@@ -195,7 +195,8 @@ class ArmProbe:
     """First and last use and number of plays of every label; times are rows of the log if it has none."""
 
     def __init__(self, schema: Schema, dates: bool) -> None:
-        self.schema, self.dates = schema, dates
+        self.schema = schema
+        self.dates = dates
         wanted = (schema.arm, schema.arms_offered, schema.time, schema.chosen)
         self.columns = [name for name in wanted if name is not None]
         self.plays: Counter[str] = Counter()
@@ -203,14 +204,16 @@ class ArmProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
-        schema, own = self.schema, label_words(batch.column(self.schema.arm))
+        schema = self.schema
+        own = label_words(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
         self._extend_spans(own, when)
         if schema.chosen is not None:
-            column, labels = batch.column(schema.chosen), own.cast(pa.string())
+            column = batch.column(schema.chosen)
+            labels = own.cast(pa.string())
             flagged = decode.are_flags(column)
             own = own.filter(
                 decode.flags(column)
@@ -225,9 +228,7 @@ class ArmProbe:
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
         if self.schema.time is None:
-            return np.asarray(
-                task.position + row - task.first_row + np.arange(len(batch))
-            )
+            return np.asarray(task.positions(row + np.arange(len(batch))))
         problems = RowProblems(len(batch))
         times = decode.times(
             batch.column(self.schema.time), self.schema.time, self.dates, problems
@@ -258,7 +259,8 @@ class ArmProbe:
             raise InputError(
                 f"column {self.schema.arm!r} has no label in any row with a {time}"
             )
-        labels, plays = sort_labels(list(self.span)), self.plays.total()
+        labels = sort_labels(list(self.span))
+        plays = self.plays.total()
         if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
             many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
             raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
@@ -273,11 +275,13 @@ class RoundProbe:
     """Which rounds come again; sixteen bytes per round are kept to find them."""
 
     def __init__(self, schema: Schema) -> None:
-        self.schema, self.several_rows = schema, schema.one_row_per_action
+        self.schema = schema
+        self.several_rows = schema.one_row_per_action
         self.columns = [
             name for name in (schema.round, schema.chosen) if name is not None
         ]
-        self.ids, self.starts = list[Array](), list[Array]()
+        self.ids = list[Array]()
+        self.starts = list[Array]()
         self._chosen_rows: int | None = None if schema.chosen is None else 0
         self._previous: tuple[str, Any] = "", None
 
@@ -298,9 +302,7 @@ class RoundProbe:
                 self._chosen_rows + int(decode.flags(column).sum()) if flagged else None
             )
         self.ids.append(ids[begins])
-        self.starts.append(
-            task.position + row - task.first_row + np.flatnonzero(begins)
-        )
+        self.starts.append(task.positions(row + np.flatnonzero(begins)))
         self._previous = task.file, ids[-1]
 
     def results(self) -> dict[str, Any]:
@@ -310,7 +312,8 @@ class RoundProbe:
         """
         if not self.ids:
             return {}
-        ids, starts = np.concatenate(self.ids), np.concatenate(self.starts)
+        ids = np.concatenate(self.ids)
+        starts = np.concatenate(self.starts)
         order = np.argsort(ids, kind="stable")
         new = np.concatenate([[True], ids[order[1:]] != ids[order[:-1]]])
         again = np.zeros(len(ids), dtype=bool)
@@ -343,7 +346,8 @@ class TimeProbe:
     """Statistics of the column of times."""
 
     def __init__(self, column: str, dates: bool) -> None:
-        self.columns, self.dates = [column], dates
+        self.columns = [column]
+        self.dates = dates
         self.in_order = True
         self._share = 1.0
         self._size = 0
@@ -354,7 +358,8 @@ class TimeProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the times of a batch."""
-        name, problems = self.columns[0], RowProblems(len(batch))
+        name = self.columns[0]
+        problems = RowProblems(len(batch))
         times = decode.times(batch.column(name), name, self.dates, problems)
         usable = problems.usable
         times = times[usable]
@@ -370,9 +375,7 @@ class TimeProbe:
         self._last = max(self._last, times.max())
         from invariant_bandits.logs.kernels import lots
 
-        self._draw(
-            times, lots(task.position + row - task.first_row + np.flatnonzero(usable))
-        )
+        self._draw(times, lots(task.positions(row + np.flatnonzero(usable))))
 
     def _draw(self, times: Array, lots_drawn: Array) -> None:
         """Keep the times whose lot is small enough; when they become too many, halve the limit."""

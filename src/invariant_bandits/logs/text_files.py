@@ -69,7 +69,8 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
     mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     decoder = codecs.getincrementaldecoder(encoding)(errors=ERRORS)
-    piece, is_first = piece[len(mark) :], True
+    piece = piece[len(mark) :]
+    is_first = True
     while piece:
         is_plain = encoding == "utf-8" and not decoder.getstate()[0] and _is_utf8(piece)
         text = piece if is_plain else decoder.decode(piece).encode()
@@ -79,7 +80,8 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
                 f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}"
             )
         yield text
-        piece, is_first = stream.read(size), False
+        piece = stream.read(size)
+        is_first = False
     yield decoder.decode(b"", final=True).encode()
 
 
@@ -111,7 +113,8 @@ def _end_of_lines(text: bytes, quoted: bool) -> int:
     cut = text.rfind(b"\n") + 1
     if not quoted or b'"' not in text:
         return cut
-    end, open_quotes = cut, text.count(b'"', 0, cut) % 2
+    end = cut
+    open_quotes = text.count(b'"', 0, cut) % 2
     while end and open_quotes:
         before = text.rfind(b"\n", 0, text.rfind(b'"', 0, end)) + 1
         open_quotes = (open_quotes - text.count(b'"', before, end)) % 2
@@ -144,7 +147,8 @@ class TextSource(FileSource):
         quoted : bool
             Whether line ends inside double quotes belong to a value.
         """
-        row, state = 0, None
+        row = 0
+        state = None
         unparsed = self.unparsed[task.file] = []
         for block in text_blocks(task.file, quoted=quoted):
             if block.isspace():

@@ -37,7 +37,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
 
     Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
-    places in the log only if it has none, or too few of them differ.
+    positions in the log only if it has none, or too few of them differ.
     """
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError(
@@ -100,7 +100,8 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
             "every needs times: no usable time was found; name their column (--time COLUMN)"
         )
     if not isinstance(first, np.datetime64):
-        step, begin = _positive_step(every), float(first)
+        step = _positive_step(every)
+        begin = float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
         return np.asarray(begin + step * np.arange(windows + 1))
     steps, unit = _calendar_step(every)

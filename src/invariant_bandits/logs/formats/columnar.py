@@ -60,14 +60,14 @@ class ParquetSource(FileSource):
                         position = position + rows
                         part = group + 1
                         rows = 0
-                if (
-                    part > 0 and self._ends.get((path, 0)) != groups
-                ):  # several tasks open it again
+                # Several tasks open it again.
+                if part > 0 and self._ends.get((path, 0)) != groups:
                     self._footers[path] = file.metadata
                 return schema_without_views(file.schema_arrow)
 
         self.arrow_schema = shared_schema(self.paths, schema_of)
-        self.tasks, self.total_rows = tuple(tasks), position
+        self.tasks = tuple(tasks)
+        self.total_rows = position
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of the row groups of a task."""
@@ -83,9 +83,8 @@ class ParquetSource(FileSource):
             row = task.first_row
             how: dict[str, Any] = {"columns": list(columns), "use_threads": False}
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-            if (
-                len(groups) > 1 and rows <= 2 * BATCH_ROWS
-            ):  # else every small group would be a batch
+            # Else every small group would be a batch.
+            if len(groups) > 1 and rows <= 2 * BATCH_ROWS:
                 joined = (
                     file.read_row_groups(groups, **how)
                     .unify_dictionaries()
@@ -103,7 +102,8 @@ def _parquet_file(
     path: str, dictionaries: Sequence[str] = (), footer: Any = None
 ) -> Any:
     with naming_file(path):
-        file, names = open_file(path) if is_remote(path) else path, list(dictionaries)
+        file = open_file(path) if is_remote(path) else path
+        names = list(dictionaries)
         return parquet.ParquetFile(
             file, pre_buffer=False, read_dictionary=names, metadata=footer
         )
@@ -124,9 +124,8 @@ class ArrowSource(FileSource):
         with _reader(task.file, columns) as (_, batches):
             for large in batches:
                 chosen = large.select(list(columns))
-                chosen.validate(
-                    full=True
-                )  # places that lie outside of a damaged file are read otherwise
+                # Positions outside of a damaged file are read otherwise.
+                chosen.validate(full=True)
                 for start in range(0, len(chosen), BATCH_ROWS):
                     yield (
                         row + start,

@@ -199,9 +199,11 @@ class CsvSource(TextSource):
             raise FileError(
                 f"{path} is not readable: none of its first rows has {wanted}"
             )
-        schema, grouped = table.schema, self.grouped.setdefault(path, set())
+        schema = table.schema
+        grouped = self.grouped.setdefault(path, set())
         for index, column_field in enumerate(schema):
-            column, commas = table.column(index), dialect.decimal == ","
+            column = table.column(index)
+            commas = dialect.decimal == ","
             if not pa.types.is_string(column_field.type):
                 if commas and not is_time(column_field.type):
                     grouped.add(column_field.name)
@@ -215,7 +217,8 @@ class CsvSource(TextSource):
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Batches of one file, or of a part of it."""
-        dialect, header = self.dialects[task.file], self.headers[task.file]
+        dialect = self.dialects[task.file]
+        header = self.headers[task.file]
 
         def parse(
             block: bytes, names: list[str] | None

@@ -31,8 +31,10 @@ from invariant_bandits.logs.text_files import first_lines, text_blocks
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
-DAMAGED, DANGLING = "damaged line", "outcome without an event"
-UNLABELLED, NOT_LEARNED = "event without a label", "event that says _skipLearn"
+DAMAGED = "damaged line"
+DANGLING = "outcome without an event"
+UNLABELLED = "event without a label"
+NOT_LEARNED = "event that says _skipLearn"
 ALL_DROPPED = "event with pdrop 1"
 OUTSIDE = "event whose chosen action is not among its actions"
 NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
@@ -60,20 +62,21 @@ def _is_dsjson(path: str) -> bool:
 class DsjsonSource(EventSource):
     """Events of a decision service, one row per offered action.
 
-    Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity,
-    time; __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight
-    (1/(1 − pdrop)) where it has events with pdrop.
+    Columns beside the features: event_id, action (its _tag, or its position from 1), chosen, reward,
+    propensity, time; __observed_reward (−_original_label_cost) where the log has events in apprentice mode,
+    and __weight (1/(1 − pdrop)) where it has events with pdrop.
     """
 
     def events(
         self, path: str, *, features: bool
     ) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file."""
-        file, line = self.paths.index(path), 0
+        file = self.paths.index(path)
+        line = 0
         for block in text_blocks(path, size=BLOCK_BYTES):
-            for place, text in enumerate(block.split(b"\n"), start=line):
+            for number, text in enumerate(block.split(b"\n"), start=line):
                 if text and not text.isspace():
-                    yield place, _event(path, file, place, text)
+                    yield number, _event(path, file, number, text)
             line += block.count(b"\n")
 
 
@@ -93,14 +96,15 @@ class _Line(msgspec.Struct):
     slots: Any = msgspec.field(default=None, name="_outcomes")
 
 
-LINE, ACTIONS = msgspec.json.Decoder(_Line), msgspec.json.Decoder(list[msgspec.Raw])
+LINE = msgspec.json.Decoder(_Line)
+ACTIONS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _event(path: str, which: int, place: int, text: bytes) -> LoggedEvent | str:
+def _event(path: str, which: int, number: int, text: bytes) -> LoggedEvent | str:
     try:
         line = _parsed_line(text)
         if line.slots is None and "_slots" not in line.c and "_slot" not in line.c:
-            return _usable(line, f"{which}:{place}")
+            return _usable(line, f"{which}:{number}")
     except (
         TypeError,
         ValueError,
@@ -112,7 +116,7 @@ def _event(path: str, which: int, place: int, text: bytes) -> LoggedEvent | str:
         return DAMAGED
     form = "decisions for several slots (slates or conditional bandits)"
     raise FileError(
-        f"{path}: line {place} has {form}; one decision per event is needed"
+        f"{path}: line {number} has {form}; one decision per event is needed"
     )
 
 
@@ -157,7 +161,10 @@ def _usable(line: _Line, name: str) -> LoggedEvent | str:
     tags, own = zip(*(_part("", bytes(action)) for action in actions), strict=True)
     return LoggedEvent(
         str(line.name or name),
-        [str(place if tag is None else tag) for place, tag in enumerate(tags, start=1)],
+        [
+            str(number if tag is None else tag)
+            for number, tag in enumerate(tags, start=1)
+        ],
         int(index),
         0.0 - float(cost),
         float(line.probability),
@@ -216,13 +223,13 @@ def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
     Of objects, those of the objects. Of numbers, key[0], key[1], … Of words, one per word.
     """
     features: list[Feature] = []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if type(value) is dict:
             features += _features(value, f"{key}.")
         elif type(value) is str:
             features.append((f"{namespace}{key}", value))
         elif type(value) is list:
-            features += _listed(value, f"{key}[{place}]", namespace)
+            features += _listed(value, f"{key}[{index}]", namespace)
         elif value:
-            features.append((f"{key}[{place}]", _float(value)))
+            features.append((f"{key}[{index}]", _float(value)))
     return features

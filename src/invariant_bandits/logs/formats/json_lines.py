@@ -99,7 +99,8 @@ def _seen_schema(path: str) -> Any:
 
 def depth_of(kind: Any) -> int:
     """How deep objects and lists stand within one another; counted to just above DEEPEST."""
-    depth, inside = 0, [kind]
+    depth = 0
+    inside = [kind]
     while inside and depth <= DEEPEST:
         fields = [
             [nested.field(index).type for index in range(nested.num_fields)]

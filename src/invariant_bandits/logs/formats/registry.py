@@ -17,8 +17,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.files import find_files
-from invariant_bandits.logs.partitions import PartitionedSource, partition_keys
+from invariant_bandits.logs.files import PartitionedSource, find_files, partition_keys
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.registry import Registry
@@ -196,10 +195,10 @@ def open_source(source: Any) -> Source:
     raise InputError(f"source must be {names}, got {type(source).__name__}")
 
 
-def _files_of(place: str) -> list[tuple[str, str]]:
+def _files_of(location: str) -> list[tuple[str, str]]:
     """(root, file) of the files of a registered format behind a path, folder or pattern."""
-    root, files = find_files(place)
-    if files != [place]:
+    root, files = find_files(location)
+    if files != [location]:
         files = [
             name
             for name in files
@@ -207,12 +206,12 @@ def _files_of(place: str) -> list[tuple[str, str]]:
         ]
     if not files:
         raise FileError(
-            f"{place}: no {_either(_labels(in_memory=False))} file is there"
+            f"{location}: no {_either(_labels(in_memory=False))} file is there"
         )
     return [(root, name) for name in files]
 
 
-def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
+def _open_files(location: str, rooted: list[tuple[str, str]]) -> Source:
     keys = partition_keys(rooted)
     paths = list(keys)
     kinds = {format_of_file(path) for path in paths}
@@ -223,7 +222,7 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
             key=lambda known: known.label,
         )
         names = _either(f"all {known.label} ({known.endings})" for known in by_label)
-        raise FileError(f"{place}: files must be {names}, got {paths[:3]}")
+        raise FileError(f"{location}: files must be {names}, got {paths[:3]}")
     source = log_kind.kind(tuple(paths))
     return PartitionedSource(source, keys) if any(keys.values()) else source
 

@@ -86,9 +86,8 @@ def _are_rows(source: Any) -> bool:
 )
 def open_stream(source: Any) -> StreamSource:
     """Keep what an object gives that speaks Arrow: a reader, a DuckDB relation."""
-    if hasattr(
-        source, "to_arrow_reader"
-    ):  # of DuckDB: batches of the size that is asked for
+    # Of DuckDB: batches of the size that is asked for.
+    if hasattr(source, "to_arrow_reader"):
         return StreamSource(source.to_arrow_reader(BATCH_ROWS))
     return StreamSource(pa.RecordBatchReader.from_stream(source))
 
@@ -210,7 +209,8 @@ class ObpSource(Source):
         }
         self.schema = Schema("reward", offered="offered", action="action", **roles)
         self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
-        self.tasks, self.total_rows = (Task("feedback", 0, 0, 0),), self.rounds
+        self.tasks = (Task("feedback", 0, 0, 0),)
+        self.total_rows = self.rounds
         self.arrow_schema = self._batch(slice(0, 1), [*self.columns, "offered"]).schema
 
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:

@@ -18,7 +18,8 @@ from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.text_files import text_blocks
 
-DAMAGED, UNLABELLED = "damaged event", "event without a label"
+DAMAGED = "damaged event"
+UNLABELLED = "event without a label"
 SEVERAL = "event with more than one labelled action"
 NO_ACTIONS = "event without actions"
 
@@ -30,8 +31,8 @@ NO_ACTIONS = "event without actions"
 class CbAdfSource(EventSource):
     """Events in Vowpal's text form, one row per offered action.
 
-    Columns beside the features: event_id (file:event, from 0), action (its tag, or its place from 1), chosen,
-    reward (−cost), propensity.
+    Columns beside the features: event_id (file:event, from 0), action (its tag, or its position from 1),
+    chosen, reward (−cost), propensity.
     """
 
     def events(
@@ -52,8 +53,8 @@ def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
         enumerate(lines), key=lambda pair: bool(pair[1].strip())
     ):
         if is_event:
-            places, texts = zip(*pairs, strict=True)
-            yield places[0], list(texts)
+            numbers, texts = zip(*pairs, strict=True)
+            yield numbers[0], list(texts)
 
 
 def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str:
@@ -81,8 +82,8 @@ def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str
         return NO_ACTIONS
     if len(chosen) != 1:
         return SEVERAL if chosen else UNLABELLED
-    place, cost, probability = chosen[0]
-    return LoggedEvent(name, labels, place, 0.0 - cost, probability, shared, actions)
+    index, cost, probability = chosen[0]
+    return LoggedEvent(name, labels, index, 0.0 - cost, probability, shared, actions)
 
 
 def _features(body: str) -> list[Feature]:
@@ -90,10 +91,12 @@ def _features(body: str) -> list[Feature]:
     features: list[Feature] = []
     for part in body.split("|"):
         words = part.split()
-        prefix, factor = "", 1.0
+        prefix = ""
+        factor = 1.0
         if words and not part[:1].isspace():
             name, _, weight = words.pop(0).partition(":")
-            prefix, factor = f"{name}.", float(weight) if weight else 1.0
+            prefix = f"{name}."
+            factor = float(weight) if weight else 1.0
         for word in words:
             name, _, value = word.partition(":")
             key, equals, said = name.partition("=")
