@@ -33,8 +33,6 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 RECENT_PLAYS = 100
 """Plays that the recent mean reward of an arm rests on at least, if there were as many."""
-NOTABLE = 4.0
-"""Standard errors from which on a single coefficient is said to have moved: 1 in 16,000 does so by chance."""
 
 
 def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def _of_update(update: Update) -> dict[str, Any]:
 
 def moves(update: Update) -> list[dict[str, Any]]:
     """Return every coefficient before and in the new rounds, and whether it moved."""
-    return [asdict(move) | {"moved": abs(move.z) > NOTABLE} for move in update.moves]
+    return [asdict(move) | {"moved": move.moved} for move in update.moves]
 
 
 def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
