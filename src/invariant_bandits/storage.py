@@ -75,9 +75,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         with _locked_file(scratch) as handle:
             yield scratch
             os.fsync(handle)
-            if (
-                target.exists()
-            ):  # else it has the permissions of a new file of this user
+            # A new file has the permissions that this user gives.
+            if target.exists():
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
@@ -160,10 +159,10 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        inside = isinstance(value, dict)
-        flat |= (
-            flatten(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat
 
 
@@ -173,6 +172,7 @@ Range: TypeAlias = float | tuple[float, ...]
 """A bound of every entry of an array, or one bound per entry of its last axis."""
 
 LARGEST = 1e300
+"""Numbers beyond this are near the end of floats: sums of a few of them would be infinite."""
 MOST_ROUNDS = float(2**62)
 """A counter beyond this could not go on counting."""
 _SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
@@ -264,11 +264,8 @@ class StateSchema:
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
         sizes = dict(self.sizes)
-        own = {
-            name: array
-            for name, array in arrays.items()
-            if not name.startswith(tuple(self.parts))
-        }
+        prefixes = tuple(self.parts)
+        own = {name: a for name, a in arrays.items() if not name.startswith(prefixes)}
         for name, spec in self.arrays.items():
             if name not in own:
                 raise InputError(f"{name} is missing")
@@ -311,11 +308,9 @@ def finite_number(name: str, value: Any) -> float:
 
 def variance(name: str, value: Any) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
-    return (
-        0.0
-        if value == 0 and not isinstance(value, bool)
-        else number_between(name, value, 0.0, LARGEST)
-    )
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    return number_between(name, value, 0.0, LARGEST)
 
 
 def count(name: str, value: Any) -> int:
@@ -606,13 +601,13 @@ def decode(
     metadata, entries = _header(name, content)
     _check_origin(name, metadata, kind)
     try:
-        settings, arrays = json.loads(metadata["about"]), {}
+        settings = json.loads(metadata["about"])
+        arrays = {}
         data = memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
         for key, entry in entries.items():
             part = data[slice(*entry["data_offsets"])]
-            arrays[key] = np.frombuffer(part, DTYPES[entry["dtype"]]).reshape(
-                entry["shape"]
-            )
+            flat = np.frombuffer(part, DTYPES[entry["dtype"]])
+            arrays[key] = flat.reshape(entry["shape"])
         if sum(array.nbytes for array in arrays.values()) != len(data):
             raise FileError(f"{name} is damaged: its arrays do not fill it")
         if digest(kind, metadata["about"], arrays) != metadata["sha256"]:
@@ -629,11 +624,9 @@ def decode(
 
 def not_whole(name: str, kind: str, error: Exception) -> FileError:
     """Return the refusal of a file from which no such object can be made."""
-    reason = (
-        f"{error} is missing"
-        if isinstance(error, KeyError)
-        else " ".join(str(error).split())
-    )
+    reason = " ".join(str(error).split())
+    if isinstance(error, KeyError):
+        reason = f"{error} is missing"
     return FileError(f"{name} does not hold a whole {kind}: {reason}")
 
 

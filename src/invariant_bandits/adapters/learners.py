@@ -59,9 +59,7 @@ class FeatureAdapter:
         """Features (K, p) of the actions; a mapping is taken in the order of its sorted names."""
         if isinstance(context, Mapping):
             context = [context[name] for name in sorted(context)]
-        numbers = np.atleast_1d(
-            np.asarray([] if context is None else context, dtype=np.float64)
-        )
+        numbers = np.array([] if context is None else context, np.float64, ndmin=1)
         if np.ndim(actions[0]) == 0:
             if not self._indicators:
                 self._register(actions)
@@ -73,9 +71,8 @@ class FeatureAdapter:
                     f"actions must be among those of the first round, {known}; got {unknown[0]}: {more}"
                 )
             actions = [self._indicators[action] for action in actions]
-        return np.asarray(
-            cross_features(numbers[None], np.asarray(actions, dtype=np.float64))[0]
-        )
+        rows = np.asarray(actions, dtype=np.float64)
+        return np.asarray(cross_features(numbers[None], rows)[0])
 
     def choose(self, context: Any, actions: Sequence[Any]) -> tuple[int, Array]:
         """Index of the chosen action, and the features (K, p)."""
@@ -85,6 +82,12 @@ class FeatureAdapter:
                 _empty_past(features.shape[1], len(features))
             )
         return int(self.policy.select(features)), features
+
+    def learn_row(self, offered: Array, index: int, reward: Any) -> None:
+        """Learn the reward of one of the offered actions (K, p)."""
+        learn_from(self.policy)(
+            offered[index], float(reward), offered=offered, action=index
+        )
 
 
 def _empty_past(dim: int, actions: int) -> Past:
@@ -152,11 +155,9 @@ class CobaLearner(FeatureAdapter):
         offered: Array | None = None,
     ) -> None:
         """Learn the reward of an action, one of another policy if nothing was predicted."""
-        row = (
-            self.features(context, [action])[0]
-            if offered is None or place is None
-            else offered[place]
-        )
+        row = None if offered is None or place is None else offered[place]
+        if row is None:
+            row = self.features(context, [action])[0]
         learn_from(self.policy)(row, reward, offered=offered, action=place)
 
 
@@ -191,9 +192,7 @@ class ObpPolicy(FeatureAdapter):
     def update_params(self, action: int, reward: float, context: Array) -> None:
         """Learn the reward of an action in a context (1, d)."""
         offered = self.features(context[0], range(self.n_actions))
-        learn_from(self.policy)(
-            offered[action], float(reward), offered=offered, action=int(action)
-        )
+        self.learn_row(offered, int(action), reward)
 
 
 class MabwiserPolicy(FeatureAdapter):
@@ -213,7 +212,8 @@ class MabwiserPolicy(FeatureAdapter):
 
     def __init__(self, arms: Sequence[Any], policy: Any) -> None:
         super().__init__(policy, list(arms))
-        self.arms, self._fresh = list(arms), copy.deepcopy(self.policy)
+        self.arms = list(arms)
+        self._fresh = copy.deepcopy(self.policy)
 
     def fit(self, decisions: Any, rewards: Any, contexts: Any = None) -> Self:
         """Start anew and learn these rounds: arms (n,), rewards (n,) and contexts (n, d)."""
@@ -226,9 +226,7 @@ class MabwiserPolicy(FeatureAdapter):
         places = [place_of(arm, self.arms, "decisions") for arm in decisions]
         for place, reward, context in zip(places, rewards, rows, strict=True):
             offered = self.choose(context, self.arms)[1]
-            learn_from(self.policy)(
-                offered[place], float(reward), offered=offered, action=place
-            )
+            self.learn_row(offered, place, reward)
         return self
 
     def predict(self, contexts: Any = None) -> Any:

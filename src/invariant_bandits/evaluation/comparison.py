@@ -120,18 +120,17 @@ class PolicyEstimate:
     @property
     def assumption(self) -> str | None:
         """What the numbers rest on beyond the log. None where they rest on the log alone."""
-        return (
-            ESTIMATORS.find(self.estimator).assumption
-            if self.estimator in ESTIMATORS
-            else None
-        )
+        if self.estimator not in ESTIMATORS:
+            return None
+        return ESTIMATORS.find(self.estimator).assumption
 
 
 def _word(value: Any) -> str:
     """A setting as a name with options has it."""
-    return (
-        f"{value:g}" if isinstance(value, float) and value < 0.9 else str(value).lower()
-    )
+    # A discount near 1 keeps its digits.
+    if isinstance(value, float) and value < 0.9:
+        return f"{value:g}"
+    return str(value).lower()
 
 
 class Answers(NamedTuple):
@@ -288,14 +287,10 @@ class Comparison(plotting.ShownInNotebooks):
             raise InputError(
                 f"policy must be one of {', '.join(self.policies)}, got {policy!r}"
             )
-        return next(
-            (
-                x
-                for x in self.lines
-                if x.policy == policy and estimator in (None, x.estimator)
-            ),
-            None,
-        )
+        for line in self.lines:
+            if line.policy == policy and estimator in (None, line.estimator):
+                return line
+        return None
 
     def verdict(self, policy: str) -> str:
         """Would it have helped? In plain words."""
@@ -330,19 +325,24 @@ class Comparison(plotting.ShownInNotebooks):
 
     def rows(self) -> list[dict[str, Any]]:
         """Tidy rows: one per policy, estimator and quantity (value, against log, against reference)."""
-        return [
-            {
-                "policy": line.policy,
-                "settings": self.settings_of(line.policy),
-                "estimator": line.estimator,
-                "quantity": quantity,
-                **{number: getattr(estimate, number) for number in NUMBERS},
-                "reasons": "; ".join(estimate.reasons),
+        rows = []
+        for line in self.lines:
+            estimates = {
+                "value": line.value,
+                "against log": line.against_log,
+                "against reference": line.against_reference,
             }
-            for line in self.lines
-            for quantity in ("value", "against log", "against reference")
-            for estimate in [getattr(line, quantity.replace(" ", "_"))]
-        ]
+            for quantity, estimate in estimates.items():
+                row: dict[str, Any] = {
+                    "policy": line.policy,
+                    "settings": self.settings_of(line.policy),
+                    "estimator": line.estimator,
+                    "quantity": quantity,
+                }
+                row |= {number: getattr(estimate, number) for number in NUMBERS}
+                row["reasons"] = "; ".join(estimate.reasons)
+                rows.append(row)
+        return rows
 
     def to_frame(self) -> pandas.DataFrame:
         """The `rows` as a pandas frame. Needs pandas."""
@@ -391,23 +391,19 @@ class Comparison(plotting.ShownInNotebooks):
         ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
         amount = f"by {abs(gain.value):.3g} [{ends[0]:+.3g}, {ends[1]:+.3g}] per round"
         chance = "" if gain.answer in ("yes", "no") else ", which may be chance"
-        lines = {
-            other: self.line(other)
-            for other in self.simple
-            if other not in (first, rival)
-        }
-        above = {
-            other: of.value.value - line.value.value
-            for other, of in lines.items()
-            if of is not None
-        }
-        best = max(above, key=lambda other: above[other], default=first)
         if gain.value < 0.0:
             simple = "A simple policy is ahead: " if rival in self.simple else ""
             return [f"{simple}{name}, beats {first} {amount}{chance}."]
         sentences = [f"{first} is ahead of {name}, {amount}{chance}."]
-        if above.get(best, 0.0) > 0.0:
-            more = f"{self.with_settings(best)} has the highest estimate, {above[best]:.3g} above {first}"
+        best = first
+        above = 0.0
+        for other in self.simple:
+            its_line = None if other in (first, rival) else self.line(other)
+            if its_line and its_line.value.value - line.value.value > above:
+                best = other
+                above = its_line.value.value - line.value.value
+        if best != first:
+            more = f"{self.with_settings(best)} has the highest estimate, {above:.3g} above {first}"
             picked = "It is picked afterwards, so it looks better than it is."
             sentences.insert(0, f"A simple policy may be ahead: {more}. {picked}")
         return sentences
@@ -569,15 +565,17 @@ def compare(
     logged = logged_value(later, confidence=confidence)
     tuning = Tuning()
     if asked and settings != "published":
-        how: dict[str, Any] = {
-            "windows": windows,
-            "propensities": propensities,
-            "seed": seed,
-            "jobs": jobs,
-        }
-        if progress is not None:
-            how["progress"] = lambda done, total: progress(done, total + len(makers))
-        tuning = tune(makers, earlier, asked[0], **how)
+        count = len(makers)
+        tuning = tune(
+            makers,
+            earlier,
+            asked[0],
+            windows=windows,
+            propensities=propensities,
+            seed=seed,
+            jobs=jobs,
+            progress=progress and (lambda done, total: progress(done, total + count)),
+        )
         makers = tuning.applied(makers, beside=settings == "both")
         notes += tuning.notes
     simple = tuning.simple()
@@ -665,14 +663,11 @@ def _rounds_of(
     """The rounds of a log that may still have to be read, and how many windows they bear."""
     if isinstance(source, Feedback):
         return source, windows
-    how: dict[str, Any] = {
-        "fit_fraction": fit_fraction,
-        "windows": windows,
-        "seed": seed,
-    }
-    read = (
-        source if isinstance(source, LoggedFeedback) else read_feedback(source, **how)
-    )
+    read = source
+    if not isinstance(read, LoggedFeedback):
+        read = read_feedback(
+            source, fit_fraction=fit_fraction, windows=windows, seed=seed
+        )
     return read.feedback, min(windows, read.windows)
 
 
@@ -731,7 +726,7 @@ def expected_value(
         caution=caution_of(model),
     )
     chosen: dict[str, Any] = {entry.name: start.contender()}
-    chosen |= {"frozen": "frozen"} if entry.name != "frozen" else {}
+    chosen.setdefault("frozen", "frozen")
     try:
         read = read_feedback(
             source,
@@ -743,9 +738,8 @@ def expected_value(
             weight_missing=weight_missing,
         )
         feedback = read.feedback
-        if (
-            not entry.keeps_baseline and model.arms is None
-        ):  # features minus the mean of the earlier choices
+        if not entry.keeps_baseline and model.arms is None:
+            # Features count from the mean of the earlier choices, as the model's do.
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
         edges = _edges(model.moments, feedback)
@@ -766,19 +760,15 @@ def expected_value(
 
 def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
     line = result.line(name)
-    known = dict[str, float | None](gain=None, low=None, high=None)
+    gain = None
     if line is not None and line.against_log.concludes:
         gain = line.against_log
-        known = {
-            "gain": float(gain.value),
-            "low": float(gain.low),
-            "high": float(gain.high),
-        }
-    estimator = "" if line is None else line.estimator
     return {
         "policy": name,
-        "estimator": estimator,
-        **known,
+        "estimator": "" if line is None else line.estimator,
+        "gain": gain and float(gain.value),
+        "low": gain and float(gain.low),
+        "high": gain and float(gain.high),
         "verdict": result.verdict(name),
     }
 
@@ -789,11 +779,13 @@ def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
 
     The model's own edges as far as they lie within; the half begins and ends where its rounds do.
     """
-    edges, times = moments.edges, feedback.split(0.5)[0].times
+    edges = moments.edges
+    times = feedback.split(0.5)[0].times
     if edges is None or feedback.times is None or times is None:
         return None
     equal = edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2
-    chosen, least = [times[0]], fewest_rounds(feedback.dim)
+    chosen = [times[0]]
+    least = fewest_rounds(feedback.dim)
     for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
         inside = (times < edge).sum() - (times < chosen[-1]).sum()
         if inside >= least and (times >= edge).sum() >= least:

@@ -281,6 +281,7 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, bins - 1)
         inside = ((place == b).astype(np.float64) for b in range(bins))
         for total, values in zip(totals, chain(inside, columns(part)), strict=True):
+            # m = Σ p·v per round, and the variance Σ p·(v − m)² of what is chosen
             mean = part.sums_per_round(chances * values)
             away = values - np.repeat(mean, part.counts)
             chosen = values[part.logged_rows].sum()
@@ -295,20 +296,17 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             standard_error=0.0,
         )
     ]
-    for (kind, name), (rows, *numbers, variance) in zip(
+    for (kind, name), (rows, expected, observed, variance) in zip(
         names, totals.tolist(), strict=True
     ):
         if scale := feedback.rounds if kind == "feature" else rows:
-            expected, observed, error = (
-                number / scale for number in (*numbers, variance**0.5)
-            )
             checks.append(
                 PropensityCheck(
                     kind=kind,
                     name=name,
-                    expected=expected,
-                    observed=observed,
-                    standard_error=error,
+                    expected=expected / scale,
+                    observed=observed / scale,
+                    standard_error=variance**0.5 / scale,
                 )
             )
     return checks

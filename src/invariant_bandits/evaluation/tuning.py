@@ -82,12 +82,8 @@ class Tuning:
 
         The best is the first of SIMPLE that is not clearly worse than any.
         """
-        names = [
-            name
-            for kind in SIMPLE
-            for name in self.settings
-            if self.kinds[name] == kind
-        ]
+        names = [name for name in self.settings if self.kinds[name] in SIMPLE]
+        names.sort(key=lambda name: SIMPLE.index(self.kinds[name]))
         if not names:
             return ()
         best = names[_first_not_worse([self.settings[name].value for name in names])]
@@ -152,17 +148,10 @@ def choose(tried: Sequence[Setting]) -> Setting:
     """
 
     def memory(setting: Setting) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in setting.options.items()
-            if name != "exploration"
-        }
+        return dict(setting.options) | {"exploration": None}
 
     groups = [list(group) for _, group in groupby(tried, memory)]
-    best = [
-        max((setting.value for setting in group), key=lambda value: value.value)
-        for group in groups
-    ]
+    best = [max((s.value for s in group), key=lambda v: v.value) for group in groups]
     same = groups[_first_not_worse(best, LIKELY)]
     return same[_first_not_worse([setting.value for setting in same], SURELY)]
 
@@ -220,8 +209,9 @@ def tune(
         return Tuning(notes=(untuned,) if kinds else ())
     played = min(round(PLAYED * earlier.rounds), MOST_PLAYED)
     begin = earlier.rounds - played
-    first, last = earlier.between(0, begin), earlier.between(begin, earlier.rounds)
-    last = with_propensities(first, last, propensities)[0]
+    first = earlier.between(0, begin)
+    last = earlier.between(begin, earlier.rounds)
+    last, _ = with_propensities(first, last, propensities)
     past = Past.from_feedback(
         first, last.rounds, max(1, min(windows, first.rounds // 5))
     )

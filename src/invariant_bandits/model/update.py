@@ -49,6 +49,8 @@ from invariant_bandits.policies.registry import find_policy
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""
+NOTABLE = 4.0
+"""Standard errors from which on a single coefficient is said to have moved: 1 in 16,000 does so by chance."""
 UNESTIMATED = 0.01
 """Share of a coefficient that the new rounds may leave unestimated."""
 
@@ -80,6 +82,11 @@ class Move:
     z: float
     unit: str = REWARD
 
+    @property
+    def moved(self) -> bool:
+        """Whether the value changed by more than chance allows a single coefficient."""
+        return abs(self.z) > NOTABLE
+
 
 def _difference(before: float, before_error: float, now: float, error: float) -> float:
     """How far two estimates differ, in standard errors."""
@@ -94,18 +101,17 @@ def _where_logs_ended(fit: InvariantSubspaceDecomposition) -> tuple[Array, Array
     their covariance is that of ĝ.
     """
     mean, covariance = fit.paths_.weighted_mean()
-    drifting = np.concatenate(
-        [
-            columns
-            for columns, varies in zip(fit.blocks_, fit.varies_, strict=True)
-            if varies
-        ]
-        or [np.zeros(0, dtype=np.int64)]
-    )
+    drifting = np.zeros(0, dtype=np.int64)
+    for columns, varies in zip(fit.blocks_, fit.varies_, strict=True):
+        if varies:
+            drifting = np.append(drifting, columns)
+    # D, along the drifting columns of a basis that need not be orthonormal, and S = I − D.
     dual = np.linalg.inv(fit.basis_)
     of_drift = fit.basis_[:, drifting] @ dual[drifting]
     of_stable = np.eye(len(mean)) - of_drift
-    last, last_covariance = fit.coefficients_[-1], fit.coefficient_covariances_[-1]
+    last = fit.coefficients_[-1]
+    last_covariance = fit.coefficient_covariances_[-1]
+    # Cov(Sĝ, Dĝ_m) = S Cov(ĝ) Dᵀ, because ĝ_m = ĝ and an independent deviation of the last window.
     shared = of_stable @ covariance @ of_drift.T
     error = (
         of_stable @ covariance @ of_stable.T + of_drift @ last_covariance @ of_drift.T
@@ -114,18 +120,21 @@ def _where_logs_ended(fit: InvariantSubspaceDecomposition) -> tuple[Array, Array
 
 
 def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
-    """How the coefficients of the new rounds differ from those where the logs ended, and the p-value of no
-    move in the stable part.
+    """Return how the coefficients moved since the logs ended, and the p-value of no stable move.
+
+    The p-value is None if the new rounds cannot tell of the stable part.
     """
     fit = model.decomposition
     unit = POINTS if has_binary_rewards(model.moments) else REWARD
     mean, covariance = fit.paths_.weighted_mean()
     before, before_covariance = _where_logs_ended(fit)
-    gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
+    gram = new.gram.sum(axis=0)
+    cross = new.cross.sum(axis=0)
     variances = fit.window_covariances_.mean(axis=0).diagonal()
     varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * variances)
     if not len(varied) or new.rounds <= new.windows + new.dim:
         return (), None
+    # Least squares of the new rounds; features that they do not vary stay where the logs ended.
     inside = np.ix_(varied, varied)
     inverse = np.linalg.pinv(gram[inside], rcond=SILENT, hermitian=True)
     current = inverse @ (cross - gram @ before)[varied] + before[varied]
@@ -170,14 +179,17 @@ def _stable_p_value(
     inside = fit.paths_.along(stable)
     precisions = inside.precisions()
     error = inside.coefficients - inside.weighted_mean()[0]
-    spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
+    # Σ eᵀPe over the old windows is χ² with `freedom` degrees if they differ by sampling error only.
+    deviance = float(np.einsum("mi,mij,mj->", error, precisions, error))
     dim = stable.shape[1]
     freedom = informed_directions(precisions) - dim
     moved = stable.T @ shift
     if freedom < 1:
         return 1.0
     statistic = float(moved @ np.linalg.solve(stable.T @ covariance @ stable, moved))
-    return float(stats.f.sf(statistic / dim / max(spread / freedom, 1.0), dim, freedom))
+    return float(
+        stats.f.sf(statistic / dim / max(deviance / freedom, 1.0), dim, freedom)
+    )
 
 
 def moved_arms(
@@ -211,7 +223,8 @@ def moved_arms(
         j = place[name]
         if not estimable[j]:
             continue
-        now, error = float(estimate[j]), float(np.sqrt(inverse[j, j]))
+        now = float(estimate[j])
+        error = float(np.sqrt(inverse[j, j]))
         before_shown, before_error_shown = final.in_unit(final.value, final.error)
         now_shown, now_error_shown = final.in_unit(now, error)
         moves.append(
@@ -226,6 +239,7 @@ def moved_arms(
             )
         )
         if not effect.drifts:
+            # Both errors, and the drift that the logs leave possible.
             allowed = np.sqrt(effect.error**2 + error**2 + effect.drift**2)
             p_values.append(
                 2.0 * float(stats.norm.sf(abs(now - effect.estimate) / allowed))
@@ -238,17 +252,14 @@ def reward_shift(
     old: WindowedMoments, new: WindowedMoments
 ) -> tuple[float, float, float]:
     """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
-    before, after = (
-        float(part.counts @ part.reward_mean) / part.rounds for part in (old, new)
-    )
+    before = float(old.counts @ old.reward_mean) / old.rounds
+    after = float(new.counts @ new.reward_mean) / new.rounds
     sampling = sum(
         float(part.reward_square.sum()) / part.rounds**2 for part in (old, new)
     )
-    between = (
-        float(np.var(old.reward_mean[old.counts > 0], ddof=1))
-        if (old.counts > 0).sum() > 1
-        else 0.0
-    )
+    between = 0.0
+    if (old.counts > 0).sum() > 1:
+        between = float(np.var(old.reward_mean[old.counts > 0], ddof=1))
     error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
     return before, after, (after - before) / error if error > 0.0 else 0.0
 
@@ -399,11 +410,11 @@ def update_model(
             raise InputError(
                 "update: levels of pooled arms are not kept by window; fit both logs together"
             )
-        for (
-            label
-        ) in log.arms.labels:  # new labels become arms, retired ones stay retired
+        # New labels become arms, retired ones stay retired.
+        for label in log.arms.labels:
             if label not in table.labels:
-                table, features = table.with_arm(label), features.with_arm(label)
+                table = table.with_arm(label)
+                features = features.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
@@ -429,24 +440,26 @@ def update_model(
     odds = None if odds is None else replace(odds, moments=join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
-    same = {
-        name: getattr(model, name) for name in ("dropped", "notes", "schema", "ledger")
-    }
-    changed: dict[str, Any] = {"log_odds": odds, "quality": quality, "arms": table}
-    after = model_of(joined, features, start, **same, **changed)
-    if labelled is not None:
-        enough = (
-            new_odds is not None
-            or read.moments.rounds > read.moments.windows * features.dim
-        )
-        new = (
-            ArmStatistics.from_moments(labelled, read.moments, new_odds)
-            if enough
-            else None
-        )
-        moves, p_value = moved_arms(model, new, features.names)
-    else:
+    after = model_of(
+        joined,
+        features,
+        start,
+        log_odds=odds,
+        dropped=model.dropped,
+        notes=model.notes,
+        schema=model.schema,
+        ledger=model.ledger,
+        quality=quality,
+        arms=table,
+    )
+    if labelled is None:
         moves, p_value = moved(model, read.moments)
+    else:
+        new = read.moments
+        statistics = None
+        if new_odds is not None or new.rounds > new.windows * features.dim:
+            statistics = ArmStatistics.from_moments(labelled, new, new_odds)
+        moves, p_value = moved_arms(model, statistics, features.names)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(
         model=after,

@@ -33,8 +33,6 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 RECENT_PLAYS = 100
 """Plays that the recent mean reward of an arm rests on at least, if there were as many."""
-NOTABLE = 4.0
-"""Standard errors from which on a single coefficient is said to have moved: 1 in 16,000 does so by chance."""
 
 
 def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def _of_update(update: Update) -> dict[str, Any]:
 
 def moves(update: Update) -> list[dict[str, Any]]:
     """Return every coefficient before and in the new rounds, and whether it moved."""
-    return [asdict(move) | {"moved": abs(move.z) > NOTABLE} for move in update.moves]
+    return [asdict(move) | {"moved": move.moved} for move in update.moves]
 
 
 def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
@@ -108,11 +106,14 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
     of an action one standard deviation away; error: standard error of a coefficient within one window;
     detectable: drift that would have been detected in about four of five such logs.
     """
-    covariance, rows = fit.window_covariances_.mean(axis=0), []
+    covariance = fit.window_covariances_.mean(axis=0)
+    rows = []
     for index, columns in enumerate(fit.blocks_):
         drift, error = block_spread(fit, index)
-        along, log_p = fit.basis_[:, columns], float(fit.log_p_values_[index])
-        spread = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
+        along = fit.basis_[:, columns]
+        log_p = float(fit.log_p_values_[index])
+        # Mean variance of the features along the block.
+        scale = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
         rows.append(
             {
                 "number": index + 1,
@@ -123,7 +124,7 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
                 "log_p_value": log_p,
                 "p_value": math.exp(log_p),
                 "drift": drift,
-                "drift_in_reward": drift * spread,
+                "drift_in_reward": drift * scale,
                 "error": error,
                 "main_features": main_features(fit, index),
             }
@@ -180,7 +181,7 @@ def effects(model: Model) -> list[dict[str, Any]]:
             path.values.tolist(), path.low.tolist(), path.high.tolist(), strict=True
         )
         named = [
-            dict(zip(("value", "low", "high"), window, strict=True)) for window in curve
+            {"value": value, "low": low, "high": high} for value, low, high in curve
         ]
         rows.append(
             row | {"of": row["effect"], "words": path.in_words(edges), "windows": named}
@@ -218,9 +219,9 @@ def recent_rewards(mean: Array, error: Array, plays: Array) -> tuple[Array, Arra
     weight = np.where(np.isfinite(mean) & (ahead < RECENT_PLAYS), plays, 0.0)
     total = np.where(weight.sum(axis=1) > 0.0, weight.sum(axis=1), np.nan)
     recent = (weight * np.nan_to_num(mean)).sum(axis=1) / total
-    return recent, np.sqrt(
-        (weight * np.nan_to_num(error)) ** 2 @ np.ones(weight.shape[1])
-    ) / total
+    # Errors of windows are independent: weighted, their squares add up.
+    squares = (weight * np.nan_to_num(error)) ** 2
+    return recent, np.sqrt(squares @ np.ones(weight.shape[1])) / total
 
 
 def warnings(model: Model) -> list[str]:
@@ -319,13 +320,11 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     """The numbers of an estimate that concludes, or only the reasons why it does not."""
-    known = (
-        (estimate.value, estimate.low, estimate.high)
-        if estimate.concludes
-        else (None, None, None)
-    )
+    known = estimate.concludes
     return {
-        **dict(zip(("value", "low", "high"), known, strict=True)),
+        "value": estimate.value if known else None,
+        "low": estimate.low if known else None,
+        "high": estimate.high if known else None,
         "effective_rounds": estimate.effective_sample,
         "reasons": list(estimate.reasons),
     }

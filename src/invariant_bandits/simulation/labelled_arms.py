@@ -178,27 +178,25 @@ class LabelledArms:
         """Draw coefficients, logged rounds and online rounds; `horizon` is the number of online rounds."""
         whole_number("horizon", horizon, 1)
         start = self._coefficients(self.arms, rng)
-        places = rng.choice(
+        slopes = rng.choice(
             (self.arms - 2) * self.contexts, self.drifting, replace=False
         )
         effects = tuple(
-            (int(j) // self.contexts, 1 + int(j) % self.contexts)
-            for j in sorted(places)
+            (arm, 1 + k)
+            for arm, k in (divmod(j, self.contexts) for j in sorted(slopes.tolist()))
         )
+        # A random walk whose steps of a month have the standard deviation `step`.
         per_round = self.step / np.sqrt(self.logged / self.months)
-        walks = np.cumsum(
-            rng.normal(scale=per_round, size=(self.logged + horizon, self.drifting)),
-            axis=0,
-        )
+        size = (self.logged + horizon, self.drifting)
+        walks = np.cumsum(rng.normal(scale=per_round, size=size), axis=0)
         logs = self._logs(start, effects, walks[: self.logged], rng)
         active = [arm for arm in range(logs.count) if arm != self.arms - 1]
         contexts = self._contexts(horizon, rng)
         odds = contexts @ logs.truth.T
         if self.later == "drift":
-            for i, (arm, k) in enumerate(effects):
-                odds[:, arm] += (
-                    walks[self.logged :, i] - walks[self.logged - 1, i]
-                ) * contexts[:, k]
+            since = walks[self.logged :] - walks[self.logged - 1]
+            for (arm, k), moved in zip(effects, since.T, strict=True):
+                odds[:, arm] += moved * contexts[:, k]
         means = 1.0 / (1.0 + np.exp(-odds[:, active]))
         each = np.repeat(contexts, len(active), axis=0)
         rows = logs.layout.features(each, np.tile(active, horizon))
@@ -244,9 +242,8 @@ class LabelledArms:
         played[: int(self.launched_after * n), launched] = False
         played[int(RETIRED_AFTER * n) :, retired] = False
         arms = self._chosen(contexts, start, played, rng)
-        rewards = (
-            rng.random(n) < 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))
-        ).astype(np.float64)
+        chances = 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))
+        rewards = (rng.random(n) < chances).astype(np.float64)
         truth = np.vstack([truth, *self._new_arm(truth[:retired], rng)])
         windows = np.arange(n) * self.months // n
         return ArmLogs(

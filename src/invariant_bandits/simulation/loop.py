@@ -105,7 +105,8 @@ def simulate(
     (['auto-isd', 'linucb'], (2, 50))
     """
     makers = checked_makers(policies)
-    replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
+    replications = whole_number("replications", replications, 1)
+    seed = whole_seed(seed)
     jobs = min(whole_number("jobs", jobs, 1), replications)
     horizon = whole_number("horizon", horizon, 1)
     if not callable(getattr(environment, "draw", None)):
@@ -120,7 +121,8 @@ def simulate(
 
     def run(repetition: _Repetition) -> dict[str, _Played]:
         """Play every policy on one episode."""
-        doing, outcome = "drawing the episode of", {}
+        doing = "drawing the episode of"
+        outcome = {}
         try:
             episode = environment.draw(horizon, np.random.default_rng(repetition))
             _check_episode(episode, horizon)
@@ -158,12 +160,15 @@ def simulate(
     fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
     plays = {name: [outcome[name] for outcome in outcomes] for name in makers}
     knows_means = all(play.knows_means for of in plays.values() for play in of)
-    observations = {
-        name: _observations([play.observed for play in of])
-        for name, of in plays.items()
-    }
+    regret: dict[str, Array] = {}
+    observations: dict[str, dict[str, Array]] = {}
+    for name, of in plays.items():
+        regret[name] = np.stack([play.regret for play in of])
+        observed = _observations([play.observed for play in of])
+        if observed:
+            observations[name] = observed
     return SimulationResult(
-        {name: np.stack([play.regret for play in of]) for name, of in plays.items()},
+        regret,
         np.arange(1, horizon + 1),
         {
             "seed": seed,
@@ -182,7 +187,7 @@ def simulate(
                 "numpy": np.__version__,
             },
         },
-        {name: of for name, of in observations.items() if of},
+        observations,
     )
 
 
@@ -234,14 +239,15 @@ def _played_by(maker: Maker, plays: Sequence[_Played]) -> dict[str, Any]:
     Options that were estimated from the logs of each repetition, and differ, have the value "by repetition".
     """
     first = plays[0].options
-    resolved = {
-        name: value
-        if all(play.options.get(name) == value for play in plays)
-        else BY_REPETITION
-        for name, value in first.items()
-    }
-    given = dict(maker.options) if isinstance(maker, Contender) else {}
-    kind = maker.kind if isinstance(maker, Contender) else plays[0].kind
+    resolved = dict(first)
+    for name, value in first.items():
+        if any(play.options.get(name) != value for play in plays):
+            resolved[name] = BY_REPETITION
+    given: dict[str, Any] = {}
+    kind = plays[0].kind
+    if isinstance(maker, Contender):
+        given = dict(maker.options)
+        kind = maker.kind
     return {
         "kind": kind,
         "options": json.loads(json.dumps(given, default=str)),
@@ -255,12 +261,10 @@ def _check_episode(episode: Any, horizon: int) -> None:
         raise InputError(
             f"environment must draw offered (T, K, p) and rewards (T, K), got {episode!r:.80}"
         )
-    rounds, actions = finite_array(
-        "offered", episode.offered, (horizon, "K", "p")
-    ).shape[:2]
-    finite_array("rewards", episode.rewards, (rounds, actions))
+    offered = finite_array("offered", episode.offered, (horizon, "K", "p"))
+    finite_array("rewards", episode.rewards, offered.shape[:2])
     if (means := getattr(episode, "means", None)) is not None:
-        finite_array("means", means, (rounds, actions))
+        finite_array("means", means, offered.shape[:2])
 
 
 def _observations(rows: list[Mapping[str, float]]) -> dict[str, Array]:

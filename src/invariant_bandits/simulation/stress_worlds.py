@@ -108,9 +108,8 @@ class StressEpisodes:
         normal = rng.standard_normal((self.logged, self.actions, self.dim))
         offered = normal * scales[regime][:, None] @ basis.T
         coefficients = self.signal * inner @ basis.T
-        means, outcomes = self._rewards(
-            np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng
-        )
+        linear = np.einsum("tkp,tp->tk", offered, coefficients)
+        _, outcomes = self._rewards(linear, 1.0, 0.0, rng)
         actions = rng.integers(self.actions, size=self.logged)
         earned = outcomes[np.arange(self.logged), actions]
         logs = LoggedRounds(
@@ -126,11 +125,8 @@ class StressEpisodes:
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T
-        ahead = (
-            rng.standard_normal((horizon, self.actions, self.dim))
-            * scales[-1]
-            @ basis.T
-        )
+        normal = rng.standard_normal((horizon, self.actions, self.dim))
+        ahead = normal * scales[-1] @ basis.T
         linear = np.einsum("tkp,tp->tk", ahead, later)
         means, outcomes = self._rewards(
             linear, self.noise_factor, self.baseline_jump, rng
@@ -175,16 +171,14 @@ class StressEpisodes:
             if self.rewards == "clicks":
                 return means, clicked
             return means, clicked * rng.exponential(size=n)[:, None]
-        noise = (
-            rng.standard_t(3.0, n) / np.sqrt(3.0)
-            if self.rewards == "t3"
-            else rng.standard_normal(n)
-        )
-        spread = np.ones_like(linear)
+        # Student's t with 3 degrees of freedom has variance 3.
+        t3 = self.rewards == "t3"
+        noise = rng.standard_t(3.0, n) / np.sqrt(3.0) if t3 else rng.standard_normal(n)
+        scale = np.ones_like(linear)
         if self.rewards == "heteroscedastic":
-            spread = np.sqrt(0.25 + 0.5 * linear**2)
+            scale = np.sqrt(0.25 + 0.5 * linear**2)
         means = linear + jump
-        return means, means + factor * spread * noise[:, None]
+        return means, means + factor * scale * noise[:, None]
 
 
 @register_environment("fixed-arms")

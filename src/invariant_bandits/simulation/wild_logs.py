@@ -71,8 +71,7 @@ class WildLog:
 
 def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     """Subject lines in a CSV with AM/PM times and yes/no answers; the effect of past orders on one turns."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     labels = np.array(["discount", "emoji", "plain", "question"])
     orders, age = rng.poisson(3.0, rounds), rng.integers(18, 80, rounds)
     mobile, loyal = rng.random(rounds) < 0.55, rng.random(rounds) < 0.4
@@ -106,7 +105,7 @@ def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         "send_probability": chances.round(6),
         "opened": _yes_no(opened),
     }
-    path = _write_csv(Path(folder) / "campaign.csv", table)
+    path = _write_csv(folder / "campaign.csv", table)
     roles = {
         "time": "sent_at",
         "arm": "subject_variant",
@@ -123,8 +122,7 @@ def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
 
 def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
     """Prices of rides in a CSV with semicolons, decimal commas and missing values; rain's effect changes."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     distance, rain = rng.gamma(2.0, 3.0, rounds), rng.exponential(1.0, rounds)
     airport, rating = rng.random(rounds) < 0.2, rng.normal(4.6, 0.2, rounds)
     chosen, chances = _choose(rng, 0.3 * airport[:, None] * np.arange(4.0))
@@ -161,7 +159,7 @@ def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
         "shown_prob": _commas(chances.round(5)),
         "profit_eur": _commas(profit.round(2)),
     }
-    path = _write_csv(Path(folder) / "rides.csv", table, ";")
+    path = _write_csv(folder / "rides.csv", table, ";")
     roles = {
         "time": "requested",
         "arm": "price_level",
@@ -184,8 +182,7 @@ def news_articles(
 
     Two levels break, and sport loses the readers who visit often.
     """
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     names = np.array([f"article-{number:02d}" for number in range(articles)])
     topic = np.arange(articles) % len(TOPICS)
     first, last = rng.uniform(-0.6, 0.8, articles), np.full(articles, np.inf)
@@ -211,7 +208,7 @@ def news_articles(
     stamps = _times(share, 60).astype("datetime64[ms]").astype(np.int64) + rng.integers(
         0, 1000, rounds
     )
-    path, catalogue = Path(folder) / "news.jsonl", Path(folder) / "articles.csv"
+    path, catalogue = folder / "news.jsonl", folder / "articles.csv"
     _write_csv(catalogue, {"article": names, "topic": TOPICS[topic]})
     with path.open("w") as file:
         for row in range(rounds):
@@ -298,7 +295,7 @@ def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "followup_score": (response + rng.normal(0.0, 0.05, rounds)).round(3),
         "response": response.round(3),
     }
-    path = Path(folder) / "dosing.parquet"
+    path = folder / "dosing.parquet"
     pq.write_table(pa.table(table), path, row_group_size=10_000)
     roles = {
         "time": "visit_time",
@@ -322,8 +319,7 @@ def call_centre(
 
     Nothing says which of them it is. `drifts` scales how far the two effects move.
     """
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     guides = np.array(["Kurz", "Länger", "Persönlich"])
     regions = np.array(["Nord", "Ost", "Süd", "West"])
     tenure, calls = rng.gamma(2.0, 18.0, rounds), rng.poisson(1.2, rounds)
@@ -349,9 +345,7 @@ def call_centre(
         "Contract minutes": _commas(minutes.round(1)),
         "Sale": _yes_no(sale),
     }
-    path = _write_csv(
-        Path(folder) / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n"
-    )
+    path = _write_csv(folder / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n")
     roles = {"time": "Call date", "arm": "Guide", "reward": "Sale", "round": "Call ID"}
     drifting = {("Persönlich", "level"), ("Kurz", "Tenure (months)")}
     options = {"arm": "Guide"}
@@ -378,8 +372,7 @@ def weaker_call_centre(folder: Path, seed: int, rounds: int = 20_000) -> WildLog
 
 def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Coupons that a till prints, with what they were worth when they came back; families tire of points."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     coupons = np.array(["10 % off", "2 for 1", "double points"])
     formats = np.array(["city", "express", "hypermarket"])
     basket, weeks = rng.gamma(3.0, 14.0, rounds), rng.geometric(0.35, rounds)
@@ -421,7 +414,7 @@ def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         "redeemed": redeemed.astype(int),
         "redeemed_value": worth,
     }
-    path = _write_csv(Path(folder) / "coupons.csv", table)
+    path = _write_csv(folder / "coupons.csv", table)
     roles = {
         "time": "printed_at",
         "arm": "coupon",
@@ -436,8 +429,7 @@ def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
 
 def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
     """Factors on bids for advertisements in Parquet; a lost auction has no price and no margin."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     factors = np.array([0.8, 1.0, 1.25])
     sites = np.array(["forum", "games", "news", "weather"])
     floor = rng.gamma(4.0, 0.3, rounds)
@@ -475,7 +467,7 @@ def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
         "clearing_cpm": pa.array(price, mask=~wins),
         "margin": margin.round(4),
     }
-    path = Path(folder) / "bids.parquet"
+    path = folder / "bids.parquet"
     pq.write_table(pa.table(table), path)
     roles = {
         "time": "bid_ts",
@@ -498,6 +490,12 @@ OTHER_LOGS: dict[str, Callable[..., WildLog]] = {
     for maker in (weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
 }
 """Weaker drift, and two kinds whose column names were chosen without regard to the usual names of roles."""
+
+
+def _sorted_times(seed: int, rounds: int) -> tuple[Any, Any]:
+    """Return a generator and the times (n,) of the rounds, as shares of the log's length."""
+    rng = np.random.default_rng(seed)
+    return rng, np.sort(rng.random(rounds))
 
 
 def _choose(rng: Any, utilities: Any, active: Any = None) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from invariant_bandits.simulation.wild_logs import (
     _commas,
     _of,
     _sigmoid,
+    _sorted_times,
     _times,
     _without,
     _write_csv,
@@ -96,8 +97,7 @@ def jsonl(path: Path, rows: Iterable[Any]) -> Path:
 
 def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Offers of a game in tab-separated text: camelCase names, T and F, amounts with a dollar sign."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     labels = np.array(
         ["Starter Pack", "Gem Bundle", "Season Pass", "Skin Crate", "No Offer"]
     )
@@ -135,7 +135,7 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         "purchaseAmountUsd": usd,
         "boughtOffer": np.where(y, "T", "F"),
     }
-    path = _write_csv(Path(folder) / "offers.tsv", table, "\t")
+    path = _write_csv(folder / "offers.tsv", table, "\t")
     return WildLog(
         path=path,
         roles={
@@ -151,8 +151,7 @@ def game_offers(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
 
 def trial(folder: Path, seed: int, rounds: int = 16_000) -> WildLog:
     """Visits of a trial: abbreviated names, treatments as numbers, a laboratory value taken later."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     bmi, sbp = rng.normal(27, 4, rounds), rng.normal(135, 15, rounds)
     sex, smk = rng.random(rounds) < 0.5, rng.random(rounds) < 0.3
     cols = {"bmi": std(bmi), "sbp": std(sbp), "sex": sex - 0.5, "smk": smk - 0.3}
@@ -178,7 +177,7 @@ def trial(folder: Path, seed: int, rounds: int = 16_000) -> WildLog:
         "resp": y.round(3),
         "lab_d14": (y * 2 + 10 + rng.normal(0, 0.3, rounds)).round(2),
     }
-    path = _write_csv(Path(folder) / "trial.csv", table)
+    path = _write_csv(folder / "trial.csv", table)
     return WildLog(
         path=path,
         roles={
@@ -194,8 +193,7 @@ def trial(folder: Path, seed: int, rounds: int = 16_000) -> WildLog:
 
 def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Hours for notifications in nested JSON lines; the delay of the tap is missing without one."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     slots = np.array(["morning", "noon", "evening", "late night"])
     days = rng.geometric(0.02, rounds)
     opens = rng.poisson(4, rounds)
@@ -236,7 +234,7 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         }
         for i in range(rounds)
     )
-    path = jsonl(Path(folder) / "push.jsonl", rows)
+    path = jsonl(folder / "push.jsonl", rows)
     return WildLog(
         path=path,
         roles={
@@ -252,8 +250,7 @@ def notifications(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
 
 def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Quotes with decimal commas, amounts in euros, propensities in percent and the start of the policy."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     tiers = np.array([0, 5, 10, 15])
     age = rng.integers(18, 80, rounds)
     value = rng.gamma(4, 5000, rounds)
@@ -290,7 +287,7 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "Accepted": np.where(y, "Yes", "No"),
         "Policy Start": start,
     }
-    path = _write_csv(Path(folder) / "quotes.csv", table, ";")
+    path = _write_csv(folder / "quotes.csv", table, ";")
     return WildLog(
         path=path,
         roles={
@@ -306,8 +303,7 @@ def insurance(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
 
 def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
     """Tariffs in Parquet with a date and an hour; a credit follows from the reward."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     temp = rng.normal(12, 8, rounds)
     size = rng.integers(1, 7, rounds)
     solar = rng.random(rounds) < 0.25
@@ -339,7 +335,7 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
         "kwh_shifted": y.round(3),
         "bill_credit_eur": np.maximum(0, 0.3 * y).round(2),
     }
-    path = Path(folder) / "tariffs.parquet"
+    path = folder / "tariffs.parquet"
     pq.write_table(pa.table(table), path)
     return WildLog(
         path=path,
@@ -358,8 +354,7 @@ def energy(folder: Path, seed: int, rounds: int = 36_000) -> WildLog:
 
 def hotels(folder: Path, seed: int, rounds: int = 15_000) -> WildLog:
     """Hotels of a search, a row each, with a flag of the first; the effect of the price turns."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     k = 5
     stars, price = rng.integers(2, 6, (rounds, k)), rng.gamma(4, 30, (rounds, k))
     dist, promo = rng.exponential(3, (rounds, k)), rng.random((rounds, k)) < 0.3
@@ -386,7 +381,7 @@ def hotels(folder: Path, seed: int, rounds: int = 15_000) -> WildLog:
         "p_first": np.where(flat, np.repeat(p.round(6), k).astype(str), ""),
         "booked": np.where(flat, np.repeat(booked.astype(int), k).astype(str), ""),
     }
-    path = _write_csv(Path(folder) / "hotels.csv", table)
+    path = _write_csv(folder / "hotels.csv", table)
     return WildLog(
         path=path,
         roles={
@@ -402,8 +397,7 @@ def hotels(folder: Path, seed: int, rounds: int = 15_000) -> WildLog:
 
 def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Styles of answers in packed JSON lines; what was not wanted stands beside the reward."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     labels = np.array(["concise", "step by step", "with example"])
     intents = np.array(["billing", "howto", "outage", "refund"])
     length = rng.gamma(2, 40, rounds).round()
@@ -436,7 +430,7 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         }
         for i in range(rounds)
     )
-    path = jsonl(Path(folder) / "chat.jsonl.gz", rows)
+    path = jsonl(folder / "chat.jsonl.gz", rows)
     return WildLog(
         path=path,
         roles={
@@ -452,8 +446,7 @@ def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
 
 def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     """Routes of pickers, drawn evenly without propensities; the zone may be the action as well."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     lines_ = rng.integers(3, 60, rounds)
     weight = rng.gamma(3, 6, rounds)
     exper = rng.gamma(2, 10, rounds)
@@ -485,7 +478,7 @@ def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         "pick_min": minutes.round(2),
         "picks_per_hr": y.round(1),
     }
-    path = _write_csv(Path(folder) / "picks.csv", table, "|")
+    path = _write_csv(folder / "picks.csv", table, "|")
     return WildLog(
         path=path,
         roles={"time": "start", "arm": "route_alg", "reward": "picks_per_hr"},
@@ -498,8 +491,7 @@ def warehouse(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
 
 def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     """What was done to keep a customer, with propensities in percent and a reward in days."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     labels = np.array(["call", "gift card", "nothing", "upgrade"])
     ten = rng.gamma(2, 14, rounds)
     tickets = rng.poisson(1, rounds)
@@ -524,7 +516,7 @@ def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
         "days_to_churn": y.round(0),
         "churned_on": day + y.round(0).astype("timedelta64[D]"),
     }
-    path = _write_csv(Path(folder) / "retention.csv", table)
+    path = _write_csv(folder / "retention.csv", table)
     return WildLog(
         path=path,
         roles={
@@ -540,8 +532,7 @@ def churn(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
 
 def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Pictures of films in Parquet; the minutes watched follow from the play."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     arms = np.array(["face_closeup", "group shot", "logo", "scenery"])
     hrs = rng.gamma(2, 3, rounds)
     rec = rng.random(rounds)
@@ -568,7 +559,7 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
         "mins_watched": mins,
         "schema_ver": np.full(rounds, 3),
     }
-    path = Path(folder) / "art.parquet"
+    path = folder / "art.parquet"
     pq.write_table(pa.table(table), path)
     return WildLog(
         path=path,
@@ -585,8 +576,7 @@ def thumbnails(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
 
 def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Fees of garages: a date and an hour apart, amounts with a dollar sign, one of them the reward."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     fees = np.array([1.5, 2.0, 2.5, 3.0])
     occ = rng.beta(3, 2, rounds)
     temp = rng.normal(14, 7, rounds)
@@ -614,7 +604,7 @@ def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "pi": p.round(5),
         "net_take": [f"${v:.2f}" if v >= 0 else f"-${-v:.2f}" for v in y],
     }
-    path = _write_csv(Path(folder) / "parking.csv", table)
+    path = _write_csv(folder / "parking.csv", table)
     return WildLog(
         path=path,
         roles={
@@ -629,8 +619,7 @@ def parking(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
 
 def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
     """Jobs offered to a person, a nested JSON line each."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     k = 4
     sal = rng.normal(60, 12, (rounds, k))
     skill = rng.random((rounds, k))
@@ -659,7 +648,7 @@ def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
         for i in range(rounds)
         for j in range(k)
     )
-    path = jsonl(Path(folder) / "jobs.jsonl", rows)
+    path = jsonl(folder / "jobs.jsonl", rows)
     return WildLog(
         path=path,
         roles={
@@ -675,8 +664,7 @@ def jobs_match(folder: Path, seed: int, rounds: int = 14_000) -> WildLog:
 
 def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Hints for learners as numbers, propensities with a percent sign, points for a right answer."""
-    rng = np.random.default_rng(seed)
-    share = np.sort(rng.random(rounds))
+    rng, share = _sorted_times(seed, rounds)
     acc = rng.beta(5, 3, rounds)
     gap = rng.gamma(1.5, 2, rounds)
     grade = rng.integers(4, 10, rounds)
@@ -703,7 +691,7 @@ def tutoring(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
         "correct": np.where(y, "Y", "N"),
         "points": np.where(y, rng.integers(5, 11, rounds), 0),
     }
-    path = _write_csv(Path(folder) / "hints.csv", table)
+    path = _write_csv(folder / "hints.csv", table)
     return WildLog(
         path=path,
         roles={
