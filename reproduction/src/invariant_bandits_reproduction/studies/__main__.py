@@ -54,10 +54,11 @@ Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
 def run_study(
     name: str, out: Path, figures: Path | None = None, **options: Any
 ) -> None:
-    """Run the study in the module `name`_study, and write its page and, into `figures`, its pictures."""
+    """Run a study, and write its page and, into `figures`, its pictures."""
     from invariant_bandits.reports import plots
 
-    module: Any = import_module(f"invariant_bandits_reproduction.studies.{name}_study")
+    file = f"{name.replace('-', '_')}_study"
+    module: Any = import_module(f"invariant_bandits_reproduction.studies.{file}")
     one_thread_each()
     stamp = stamp_of(name)  # of the code that plays, which may change while it does
     with counting("starting") as progress:
@@ -159,7 +160,7 @@ def drift_level(
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Many columns and no drift: how often drift is said, whether intervals hold, and the power."""
-    run_study("drift_level", out, replications=replications, seed=seed, jobs=jobs)
+    run_study("drift-level", out, replications=replications, seed=seed, jobs=jobs)
 
 
 @study.command()

@@ -12,9 +12,11 @@ from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, random_basis
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
+    Verdict,
+    decide,
     judge_all,
     share_of,
 )
@@ -313,18 +315,18 @@ def run(
     return StudyOutcome(values, replications, seed)
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What the alarm promises."""
 
-    def goal(name: str, words: str, low: float, high: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def goal(name: str, words: str, low: float, high: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             alarms = outcome.values[name][:, 0]
             share = share_of(int(alarms.sum()), len(alarms))
-            return GoalVerdict(
+            return decide(
                 low <= share.value <= high, share, numbers=share.with_interval()
             )
 
-        return Goal(words, name, judge)
+        return Claim(words, name, judge)
 
     return [
         *(
@@ -351,7 +353,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

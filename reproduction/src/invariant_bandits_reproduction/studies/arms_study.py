@@ -15,10 +15,12 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
 )
@@ -335,34 +337,32 @@ class NewArm:
         return {"played": probe.played / (TO - FROM)}
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What AutoISD promises for labelled arms."""
 
-    def regret_goal(world: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def regret_goal(world: str, bound: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             regret = mean_of(outcome.values[world][LOGIT])
-            return GoalVerdict(
-                regret.value <= bound, regret, numbers=regret.with_error(2)
-            )
+            return decide(regret.value <= bound, regret, numbers=regret.with_error(2))
 
-        return Goal(
+        return Claim(
             f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}",
             world,
             judge,
             LOGIT,
         )
 
-    def share_goal(words: str, quantity: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def share_goal(words: str, quantity: str, bound: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return GoalVerdict(
+            return decide(
                 share.value >= bound,
                 share,
                 numbers=f"{share.value:.1%} of {len(values):,}",
             )
 
-        return Goal(f"{words}: ≥ {bound:.0%}", quantity, judge)
+        return Claim(f"{words}: ≥ {bound:.0%}", quantity, judge)
 
     return [
         *(regret_goal(world, bound) for world, bound in GOALS.items()),
@@ -382,7 +382,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

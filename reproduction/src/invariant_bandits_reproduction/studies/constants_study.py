@@ -26,7 +26,10 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
-from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
+from invariant_bandits_reproduction.claims import (
+    Judged,
+    mean_of,
+)
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -461,7 +464,7 @@ def run(
     )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """None: this study measures, it promises nothing."""
     return []
 

@@ -13,10 +13,12 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
@@ -303,16 +305,16 @@ def summarise(values: Array, column: int) -> tuple[Measurement, str]:
     return share, share.with_interval()
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What the tests of drift and the intervals promise, for each kind over all sizes and rewards."""
 
-    def goal(kind: str, column: int, words: str, low: float, high: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def goal(kind: str, column: int, words: str, low: float, high: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             of_kind = [v for cell, v in outcome.values.items() if cell.kind == kind]
             measured, numbers = summarise(np.concatenate(of_kind), column)
-            return GoalVerdict(low <= measured.value <= high, measured, numbers=numbers)
+            return decide(low <= measured.value <= high, measured, numbers=numbers)
 
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
     false = "drift is said where nothing drifts"
     null = "intervals of effects of 0 cover"
@@ -331,7 +333,7 @@ def goals() -> list[Goal]:
     return [*result, goal(SHARED, NAMED, f"{named}, {about}: ≥ 97 %", LEAST_POWER, 1.0)]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

@@ -19,8 +19,8 @@ from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.storage import replace_file
 from invariant_bandits_reproduction import run
-from invariant_bandits_reproduction.claims import Results
 from invariant_bandits_reproduction.figures.experiment import Experiment, chosen
+from invariant_bandits_reproduction.regret_claims import Results
 
 PICTURED = ("dimension", "logged-rounds", "violated-invariance")
 """Experiments whose figures README shows."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.parallel import map_unordered
-from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
+from invariant_bandits_reproduction.claims import Claim, Verdict, count_reached, mean_of
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -115,13 +115,13 @@ def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> li
 
 
 def verdict_lines(
-    judged: Sequence[tuple[Goal, GoalVerdict]], place: str = ""
+    judged: Sequence[tuple[Claim, Verdict]], place: str = ""
 ) -> list[str]:
     """The section of a page that says which goals were reached.
 
     place: heading of a column with the goals' `where`; no such column if it is empty.
     """
-    reached = sum(verdict.reached for _, verdict in judged)
+    reached = count_reached(judged)
     lines = [
         "## What must be true",
         "",
@@ -137,7 +137,7 @@ def verdict_lines(
     columns = ["goal", *([place] if place else []), "measured"]
     lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
     for goal, verdict in judged:
-        row = [goal.words, *([goal.where] if place else []), verdict.numbers]
+        row = [goal.statement, *([goal.name] if place else []), verdict.numbers]
         mark = f"({verdict.mark})" if verdict.close else verdict.mark
         lines.append(f"| {' | '.join(row)} | {mark} |")
     return [*lines, ""]

@@ -21,11 +21,13 @@ from invariant_bandits.evaluation.intervals import (
     reasons_in_rewards,
 )
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits_reproduction.claims import Bound
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Bound,
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     share_of,
 )
@@ -567,20 +569,20 @@ def _width_ratio(outcome: BothRules, line: int) -> float:
     return float(np.median(widths[0]) / np.median(widths[1]))
 
 
-def coverage_goal(world: str, estimator: str) -> Goal:
+def coverage_goal(world: str, estimator: str) -> Claim:
     """The lowest coverage of an estimator in a world must be ENOUGH."""
 
-    def judge(results: Results) -> GoalVerdict:
+    def judge(results: Results) -> Verdict:
         measured = summary(results, world, estimator)
         assert measured.lowest is not None
-        return GoalVerdict(
+        return decide(
             ENOUGH.meets(measured.lowest.value), measured.lowest, numbers=measured.where
         )
 
-    return Goal(estimator, world, judge)
+    return Claim(estimator, world, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every world (`where`) and estimator (`words`) that concludes often enough, with its verdict."""
     results = outcome.values
     goals = [
@@ -671,7 +673,9 @@ def _worlds(results: Results) -> list[str]:
 
 
 def _promised_lines(outcome: StudyOutcome) -> Iterator[str]:
-    judged = {(goal.where, goal.words): verdict for goal, verdict in verdicts(outcome)}
+    judged = {
+        (goal.name, goal.statement): verdict for goal, verdict in verdicts(outcome)
+    }
     for world in _worlds(outcome.values):
         cells = [judged.get((world, name)) for name in PROMISED]
         shown = [
@@ -684,7 +688,7 @@ def _promised_lines(outcome: StudyOutcome) -> Iterator[str]:
 def _missed(outcome: StudyOutcome) -> str:
     """Where the promise is not kept, in words."""
     missed = [
-        f"{goal.where} by {goal.words}, {verdict.measured.value:.3f} ({verdict.numbers})"
+        f"{goal.name} by {goal.statement}, {verdict.measured.value:.3f} ({verdict.numbers})"
         for goal, verdict in verdicts(outcome)
         if not verdict.reached
     ]

@@ -23,6 +23,13 @@ from invariant_bandits.reports import plots
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
+    Measurement,
+    judge_all,
+    mean_of,
+)
 from invariant_bandits_reproduction.contenders import (
     GREEDY,
     ISD_ESTIMATED,
@@ -32,13 +39,8 @@ from invariant_bandits_reproduction.contenders import (
     LINUCB_WARM,
     named,
 )
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
-    Measurement,
-    judge_all,
+from invariant_bandits_reproduction.regret_claims import (
     mean_at_most,
-    mean_of,
     worst_at_most,
     worst_below,
 )
@@ -235,9 +237,9 @@ def published_pairs() -> list[tuple[Forgetful, Forgetful]]:
     ]
 
 
-def estimated_goals() -> list[Goal]:
+def estimated_goals() -> list[Claim]:
     """ISD-linUCB from the logs keeps up with its oracle and is never as bad as LinUCB at its worst."""
-    goals: list[Goal] = []
+    goals: list[Claim] = []
     for cell in PAPER_ROWS:
         words = f"{ISD_ESTIMATED} ≤ 1.15 × oracle subspaces"
         goals.append(mean_at_most(words, cell.name, ISD_ESTIMATED, (ISD_ORACLE,), 1.15))
@@ -248,11 +250,11 @@ def estimated_goals() -> list[Goal]:
     return goals
 
 
-def auto_goals(policy: str) -> list[Goal]:
+def auto_goals(policy: str) -> list[Claim]:
     """What AutoISD promises: better than the oracle where the paper's assumptions hold, safe where they do
     not.
     """
-    goals: list[Goal] = [
+    goals: list[Claim] = [
         mean_at_most(
             f"{policy} ≤ ISD-linUCB with oracle subspaces",
             cell.name,
@@ -286,7 +288,7 @@ def auto_goals(policy: str) -> list[Goal]:
     return goals
 
 
-def forgetting_goal(policy: str) -> Goal:
+def forgetting_goal(policy: str) -> Claim:
     """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true
     split.
     """
@@ -297,7 +299,7 @@ def forgetting_goal(policy: str) -> Goal:
     return mean_at_most(words, SEVENTH.name, policy, forgetful, 1.1)
 
 
-def lift_goals() -> list[Goal]:
+def lift_goals() -> list[Claim]:
     """The invariant part halves the regret of every policy that forgets, at the published memories."""
     return [
         mean_at_most(
@@ -311,14 +313,14 @@ def lift_goals() -> list[Goal]:
     ]
 
 
-GOALS: Sequence[Goal] = (
+GOALS: Sequence[Claim] = (
     *estimated_goals(),
     *auto_goals(AUTO),
     *lift_goals(),
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 
@@ -472,7 +474,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _goal_lines(outcome: StudyOutcome) -> list[str]:
     judged = verdicts(outcome)
     missed = [
-        f"- {goal.words}; {goal.where}: {verdict.numbers}"
+        f"- {goal.statement}; {goal.name}: {verdict.numbers}"
         for goal, verdict in judged
         if not verdict.reached
     ]
@@ -495,7 +497,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         difference = "" if verdict.margin is None else verdict.margin.with_error()
         shown = f"({verdict.mark})" if verdict.close else verdict.mark
         lines.append(
-            f"| {goal.words} | {goal.where} | {verdict.numbers} | {difference} | {shown} |"
+            f"| {goal.statement} | {goal.name} | {verdict.numbers} | {difference} | {shown} |"
         )
     return [*lines, ""]
 

@@ -27,11 +27,13 @@ from invariant_bandits.policies.randomised import (
 )
 from invariant_bandits.simulation.episodes import KnownEpisode
 from invariant_bandits.simulation.stress_worlds import StressEpisodes
-from invariant_bandits_reproduction.claims import Bound
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Bound,
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
@@ -271,20 +273,18 @@ THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""
 
 
-def coverage_goal(setting: Randomisation, line: str) -> Goal:
+def coverage_goal(setting: Randomisation, line: str) -> Claim:
     """A default setting covers as often as promised, judged by the measured share itself."""
 
-    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> GoalVerdict:
+    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> Verdict:
         share = coverage(results[setting], line)
         assert share is not None
-        return GoalVerdict(
-            COVERED.meets(share.value), share, numbers=share.with_interval()
-        )
+        return decide(COVERED.meets(share.value), share, numbers=share.with_interval())
 
-    return Goal(f"{setting.name}, {line}", setting.name, judge)
+    return Claim(f"{setting.name}, {line}", setting.name, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Coverage of the default settings, where enough logs conclude."""
     results = outcome.values
     goals = [
@@ -384,7 +384,7 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
     ]
     lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
     lines += [
-        f"| {goal.words} | {verdict.numbers} | {verdict.mark} |"
+        f"| {goal.statement} | {verdict.numbers} | {verdict.mark} |"
         for goal, verdict in verdicts(outcome)
     ]
     return [*lines, ""]

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,17 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.plotting import literal, one_line_each, theme
 from invariant_bandits.policies.registry import Maker
-from invariant_bandits.storage import read_toml
-from invariant_bandits_reproduction.studies import real_data
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    count_reached,
+    decide,
     judge_all,
     mean_of,
 )
+from invariant_bandits_reproduction.studies import real_data
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -362,7 +363,7 @@ def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measur
     }
 
 
-def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerdict]]:
+def set_verdicts(outcome: RealOutcome, policy: str) -> Judged:
     """Never two standard errors below the best rival; early, better than cold LinUCB by more than two."""
     by_stretch = samples(outcome)
     goals = []
@@ -381,22 +382,20 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerd
     return judge_all(goals, differences(outcome, policy))
 
 
-def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Goal:
+def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Claim:
     """ours − rival must lie above so many standard errors; decided by its paired mean."""
 
-    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> GoalVerdict:
+    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> Verdict:
         apart = against[stretch][rival]
         reached = apart.value > errors * apart.error or (
             errors < 0.0 and apart.value == errors * apart.error
         )
-        return GoalVerdict(reached, apart, numbers=rival)
+        return decide(reached, apart, numbers=rival)
 
-    return Goal(f"{policy}: {words}", stretch, judge, policy)
+    return Claim(f"{policy}: {words}", stretch, judge, policy)
 
 
-def verdicts_everywhere(
-    outcomes: Mapping[str, RealOutcome], policy: str
-) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> Judged:
     """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
     average.
     """
@@ -432,13 +431,13 @@ Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
 """Data set -> horizon -> (best simple policy, how far from it in percent of its gain)."""
 
 
-def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
-    def judge(shares_of: Shares) -> GoalVerdict:
+def _share_goal(policy: str, key: str, where: str, stretch: str) -> Claim:
+    def judge(shares_of: Shares) -> Verdict:
         best, apart = shares_of[key][stretch]
         margin = Measurement(-ALLOWED - apart.value, error=apart.error)
-        return GoalVerdict(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
+        return decide(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
 
-    return Goal(
+    return Claim(
         f"{policy}: at most {ALLOWED:g} % below the best simple policy",
         where,
         judge,
@@ -446,8 +445,8 @@ def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
     )
 
 
-def _average_goal(policy: str) -> Goal:
-    def judge(shares_of: Shares) -> GoalVerdict:
+def _average_goal(policy: str) -> Claim:
+    def judge(shares_of: Shares) -> Verdict:
         sets = np.array(
             [
                 np.mean([apart.value for _, apart in by_horizon.values()])
@@ -456,18 +455,16 @@ def _average_goal(policy: str) -> Goal:
         )
         apart = mean_of(sets)
         margin = Measurement(-apart.value, error=apart.error)
-        return GoalVerdict(
+        return decide(
             apart.value > 0.0, apart, numbers="the best of each", margin=margin
         )
 
-    return Goal(
+    return Claim(
         f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy
     )
 
 
-def all_verdicts(
-    outcomes: Mapping[str, RealOutcome], policy: str
-) -> list[tuple[Goal, GoalVerdict]]:
+def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> Judged:
     """Those of the judged set, and those of every set where several fields were played."""
     judged = set_verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
     return judged + (
@@ -475,7 +472,7 @@ def all_verdicts(
     )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """All goals of both versions of AutoISD, with their verdicts."""
     return [
         judged for policy in OURS for judged in all_verdicts(outcome.values, policy)
@@ -521,8 +518,6 @@ def charted(
     }
 
 
-ABOUT = read_toml(Path(__file__).with_name("real_about.toml"))
-"""Data set -> what it is."""
 DIGITS = {"minutes": 2, "stars": 3, "percent": 2, "goals": 3, "doublings": 3}
 
 
@@ -636,7 +631,7 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
     for policy, pairs in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} goals reached, over"
+            f"{policy}: {count_reached(pairs)} of {len(pairs)} goals reached, over"
             " all data sets.",
             "",
         ]
@@ -648,9 +643,9 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
         lines.append(
             _row(
-                goal.words,
+                goal.statement,
                 [
-                    goal.where,
+                    goal.name,
                     verdict.numbers,
                     verdict.measured.with_error(1, sign="+"),
                     mark,
@@ -673,7 +668,7 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     ]
     for policy in OURS:
         judged = set_verdicts(outcome, policy)
-        reached = sum(verdict.reached for _, verdict in judged)
+        reached = count_reached(judged)
         lines += [f"{policy}: {reached} of {len(judged)} goals reached.", ""]
     lines += [
         "| goal | stretch | decided by | ours − rival | |",
@@ -687,9 +682,9 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     return [*lines, ""]
 
 
-def _verdict_line(goal: Goal, verdict: GoalVerdict, unit: str) -> str:
+def _verdict_line(goal: Claim, verdict: Verdict, unit: str) -> str:
     apart = _signed(verdict.measured, unit)
-    return f"| {goal.words} | {goal.where} | {verdict.numbers} | {apart} | {verdict.mark} |"
+    return f"| {goal.statement} | {goal.name} | {verdict.numbers} | {apart} | {verdict.mark} |"
 
 
 def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
@@ -699,7 +694,7 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
         "",
         _row("", ["description"]),
         _rule(1),
-        *(_row(name, [words]) for name, words in ABOUT.get(key, {}).items()),
+        *(_row(name, [words]) for name, words in real_data.ABOUT.get(key, {}).items()),
         _row(
             "size",
             [

@@ -18,13 +18,13 @@ from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     judge_all,
-    mean_at_most,
     mean_of,
 )
+from invariant_bandits_reproduction.regret_claims import mean_at_most
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -223,13 +223,13 @@ def contender(name: str, exploration: float | None, memory: int) -> Contender:
 
 MOST_SHOWN = 20.0
 """Ratio of regrets from which on colours no longer differ."""
-GOALS: Sequence[Goal] = tuple(
+GOALS: Sequence[Claim] = tuple(
     mean_at_most(f"{policy} ≤ linucb, both tuned", world, policy, (LINUCB,))
     for policy, world in RELATED.items()
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 
@@ -412,7 +412,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     ]
     for goal, verdict in verdicts(outcome):
         shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {shown} |")
+        lines.append(
+            f"| {goal.statement} | {goal.name} | {verdict.numbers} | {shown} |"
+        )
     lines += [
         "",
         "## Every world",

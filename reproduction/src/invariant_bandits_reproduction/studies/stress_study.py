@@ -17,13 +17,12 @@ from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     judge_all,
-    mean_at_most,
-    worst_at_most,
 )
+from invariant_bandits_reproduction.regret_claims import mean_at_most, worst_at_most
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -237,7 +236,7 @@ ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE})
 ALARM_ROUNDS = 2000
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What AutoISD promises in these worlds."""
     bounds: list[tuple[Cell, str, float]] = [
         (NOISE_3, LINUCB_1, 1.0),
@@ -335,10 +334,10 @@ def run(
     return StudyOutcome(regret, replications, seed, more)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the worlds that were played, with its verdict."""
     return judge_all(
-        (goal for goal in goals() if goal.where in outcome.values), outcome.values
+        (goal for goal in goals() if goal.name in outcome.values), outcome.values
     )
 
 

@@ -29,16 +29,18 @@ from invariant_bandits.policies.registry import Contender, build_policy
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
-from invariant_bandits_reproduction.studies.awkward_logs import AWKWARD_LOGS
-from invariant_bandits_reproduction.studies.first_fits import FirstFit, first_fit
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
 )
+from invariant_bandits_reproduction.studies.awkward_logs import AWKWARD_LOGS
+from invariant_bandits_reproduction.studies.first_fits import FirstFit, first_fit
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -269,10 +271,10 @@ def _title(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What must be true of the five kinds."""
 
-    def found(outcome: StudyOutcome) -> GoalVerdict:
+    def found(outcome: StudyOutcome) -> Verdict:
         right = sum(
             all(draw.found for draw in outcome.values[kind]) for kind in WILD_LOGS
         )
@@ -282,51 +284,49 @@ def goals() -> list[Goal]:
             for draw in outcome.values[kind]
         )
         words = f"{right} of {len(WILD_LOGS)} kinds in every draw"
-        return GoalVerdict(
-            right >= LEAST_FOUND and stops, Measurement(right), numbers=words
-        )
+        return decide(right >= LEAST_FOUND and stops, Measurement(right), numbers=words)
 
-    def guessed(outcome: StudyOutcome) -> GoalVerdict:
+    def guessed(outcome: StudyOutcome) -> Verdict:
         draws = [draw for kind in KINDS for draw in outcome.values[kind]]
         wrong = sum(not (draw.found or draw.stopped) for draw in draws)
-        return GoalVerdict(
+        return decide(
             wrong == 0, Measurement(wrong), numbers=f"{wrong} of {len(draws):,} draws"
         )
 
-    def leaks(outcome: StudyOutcome) -> GoalVerdict:
+    def leaks(outcome: StudyOutcome) -> Verdict:
         survived = sum(draw.leaks for kind in KINDS for draw in outcome.values[kind])
-        return GoalVerdict(
+        return decide(
             survived == 0, Measurement(survived), numbers=f"{survived} survived"
         )
 
-    def named(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def named(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             draws = outcome.values[kind]
             share = share_of(
                 sum(draw.missed + draw.others == 0 for draw in draws), len(draws)
             )
-            return GoalVerdict(
+            return decide(
                 share.value >= LEAST_NAMED, share, numbers=share.with_interval(2)
             )
 
-        return Goal(
+        return Claim(
             f"{_title(kind)}: drift named exactly in at least {LEAST_NAMED:.0%}",
             kind,
             judge,
         )
 
-    def ordered(outcome: StudyOutcome) -> GoalVerdict:
+    def ordered(outcome: StudyOutcome) -> Verdict:
         orders = [order for kind in WILD_LOGS for order in outcome.more["orders"][kind]]
         wrong = sum(order.wrong for order in orders)
         decided = sum(order.decided for order in orders)
-        return GoalVerdict(
+        return decide(
             wrong == 0,
             Measurement(wrong),
             numbers=f"{wrong} of {decided:,} pairs are wrong",
         )
 
-    def tuned(name: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def tuned(name: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             shares = [
                 order.shares[name]
                 for kind in WILD_LOGS
@@ -334,29 +334,29 @@ def goals() -> list[Goal]:
             ]
             below, worst = sum(share < LEAST_SHARE for share in shares), min(shares)
             words = f"worst {worst:.3f}; below in {below} of {len(shares)}"
-            return GoalVerdict(worst >= LEAST_SHARE, Measurement(worst), numbers=words)
+            return decide(worst >= LEAST_SHARE, Measurement(worst), numbers=words)
 
-        return Goal(
+        return Claim(
             f"{name} earns at least {LEAST_SHARE:.0%} of the best exploration",
             name,
             judge,
         )
 
     return [
-        Goal(
+        Claim(
             "all roles found in four of five kinds, in the fifth the right candidates",
             "roles",
             found,
         ),
-        Goal(
+        Claim(
             "no wrong guess in any kind: roles found, or a stop with the right candidates",
             "guess",
             guessed,
         ),
-        Goal("no leaking column is a feature", "leaks", leaks),
+        Claim("no leaking column is a feature", "leaks", leaks),
         *(named(kind) for kind in (*WILD_LOGS, *NEW_LOGS, *LATER_LOGS)),
         *first_fit_goals(),
-        Goal(
+        Claim(
             "policies are in their true order where the interval decides",
             "order",
             ordered,
@@ -365,45 +365,45 @@ def goals() -> list[Goal]:
     ]
 
 
-def first_fit_goals() -> list[Goal]:
+def first_fit_goals() -> list[Claim]:
     """What must be true of logs with columns added, and of first models."""
 
-    def undrifting(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def undrifting(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             draws = outcome.more["wide"][kind]
             share = share_of(sum(draw.others > 0 for draw in draws), len(draws))
-            return GoalVerdict(
+            return decide(
                 share.value <= MOST_FALSE, share, numbers=share.with_interval(2)
             )
 
         words = f"{_title(kind)}: false drift in at most {MOST_FALSE:.0%} of the logs"
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
-    def worthwhile(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def worthwhile(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             shares = np.array([fit.share for fit in outcome.more["first_fits"][kind]])
             share = mean_of(shares)
             words = f"{share.with_error(2)} (worst {shares.min():.2f})"
-            return GoalVerdict(share.value >= LEAST_OF_HINDSIGHT, share, numbers=words)
+            return decide(share.value >= LEAST_OF_HINDSIGHT, share, numbers=words)
 
         words = (
             f"{_title(kind)}: the first model without an open question earns at least"
         )
         words += f" {LEAST_OF_HINDSIGHT:.0%} of the gain with hindsight"
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
-    def first_models(outcome: StudyOutcome) -> GoalVerdict:
+    def first_models(outcome: StudyOutcome) -> Verdict:
         fits = [fit for kind in outcome.more["first_fits"].values() for fit in kind]
         share = share_of(sum(fit.false > 0 for fit in fits), len(fits))
         leaks = sum(fit.leaks for fit in fits)
         words = f"{share.with_interval(2)}, {leaks} leaks"
         reached = share.value <= MOST_FALSE and leaks == 0
-        return GoalVerdict(reached, share, numbers=words)
+        return decide(reached, share, numbers=words)
 
     return [
         *(undrifting(kind) for kind in WIDE_LOGS),
         *(worthwhile(kind) for kind in AWKWARD_LOGS),
-        Goal(
+        Claim(
             f"first models: false drift in at most {MOST_FALSE:.0%} of the logs, no leaks",
             "first models",
             first_models,
@@ -411,7 +411,7 @@ def first_fit_goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(goals(), outcome)
 

