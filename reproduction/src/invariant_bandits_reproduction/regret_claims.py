@@ -176,9 +176,11 @@ def straightness(cells: Mapping[int, str], policy: str) -> Statistic:
 
     def statistic(sample: Sample) -> float:
         y = np.array([sample.mean(cell, policy) for cell in cells.values()])
-        variation = ((y - y.mean()) ** 2).sum()
-        residual = y - y.mean() - slope(x, y) * (x - x.mean())
-        return float(1.0 - (residual**2).sum() / variation)
+        centred = y - y.mean()
+        residual = centred - slope(x, y) * (x - x.mean())
+        unexplained = (residual**2).sum()
+        variation = (centred**2).sum()
+        return float(1.0 - unexplained / variation)
 
     return statistic
 
@@ -186,14 +188,19 @@ def straightness(cells: Mapping[int, str], policy: str) -> Statistic:
 def trend(cells: Mapping[int, str], policy: str) -> Statistic:
     """Return the slope of the mean regret over x."""
     x = np.array(list(cells))
-    return lambda sample: slope(
-        x, np.array([sample.mean(cell, policy) for cell in cells.values()])
-    )
+
+    def statistic(sample: Sample) -> float:
+        means = [sample.mean(cell, policy) for cell in cells.values()]
+        return slope(x, np.array(means))
+
+    return statistic
 
 
 def ratio_of_trends(cells: Mapping[int, str], policy: str, rival: str) -> Statistic:
     """Return the slope of one policy over that of another."""
-    return lambda sample: trend(cells, policy)(sample) / trend(cells, rival)(sample)
+    trend_of_policy = trend(cells, policy)
+    trend_of_rival = trend(cells, rival)
+    return lambda sample: trend_of_policy(sample) / trend_of_rival(sample)
 
 
 def ratio(cell: str, policy: str, rival: str) -> Statistic:

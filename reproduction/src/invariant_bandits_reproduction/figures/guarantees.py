@@ -35,6 +35,7 @@ from invariant_bandits_reproduction.regret_claims import (
 )
 
 HORIZON = 500
+"""T of the lower bound and of the paper's coverage."""
 HYPERCUBE_POLICIES = named(
     who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO
 )

@@ -376,6 +376,7 @@ class World:
 
 
 FIXED_TIMES = 4
+"""Repetitions of worlds with fixed arms, as a multiple of those of the others."""
 WORLDS = (
     World("paper, T0 = 1,000", PaperEpisodes(logged=1000), 500),
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),

@@ -22,8 +22,9 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 Progress = Callable[[str, int, int], None]
 PAGE_WIDTH = 100
-NO_BREAK = "\N{NO-BREAK SPACE}"
 """Longest line of prose in a page, in columns."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
+"""Keeps a number and its percent sign on one line."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,9 @@ from invariant_bandits_reproduction.studies.harness import (
 )
 
 LOGGED_ROUNDS = (1000, 3500, 8000)
+"""T0 of the paper's Figure 4."""
 REFUSED = (-1, -1)
+"""Dimensions of a fit that the estimator refused."""
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,7 @@ MEMORIES: Mapping[str, tuple[Memory, ...]] = {
     "Restart-linUCB": tuple(Restart(every) for every in (10, 25, 50, 100, 200)),
 }
 EXPLORATIONS = (0.1, 0.3, 1.0)
+"""Of the tuning grid: the published radius, and less."""
 PUBLISHED_MEMORIES: tuple[Memory, ...] = (
     SlidingWindow(25),
     Discount(0.85),
@@ -339,6 +340,7 @@ CHOSEN = (
     " limits tests of other actions) is None."
 )
 TUNING_REPLICATIONS = 20
+"""Repetitions per member of the tuning grid."""
 TUNING = 1000  # its place among the seeds of the rows
 OTHER_ROWS = 2000  # where rows of one's own begin
 Tuned = Mapping[tuple[str, bool], tuple[Forgetful, Measurement]]

@@ -17,7 +17,9 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 
 LEAST_ACTIONS = 3
+"""Rounds with fewer actions are left out."""
 HORIZONS = (100, 500, 2000)
+"""Rounds that are played from a starting date."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,6 +54,7 @@ from invariant_bandits_reproduction.studies.real_policies import (
 from invariant_bandits_reproduction.studies.real_rounds import RealData
 from invariant_bandits_reproduction.studies.rolling import play_from, rolling_origins
 
+# Of the page: starting dates, draws of the logged actions, and their seed.
 DATES = 24
 REPLICATIONS = 4
 SEED = 20270113
@@ -314,13 +315,17 @@ def play_all(
 
 
 BLOCKS = 26
+"""Blocks of time over which the error of a mean is taken: neighbouring rounds depend on each other."""
 RIVALS = (FROZEN, COLD, COLD_TUNED, WARM, SLIDING)
 OURS = (AUTO_DEFAULT, AUTO_TUNED)
 CLEAR_AFTER = (100, 500)
+"""Rounds after which a lead must be clear."""
 JUDGED = "flights"
 SEVERAL_SETS = 3
+"""Data sets from which on the page judges them together."""
 SIMPLE = (FROZEN, COLD_TUNED, WARM, SLIDING, DISCOUNT)
 ALLOWED = 3.0
+"""Percent of the gain by which AutoISD may be below the best simple policy of a set."""
 EVERY_SET = "all sets"
 
 

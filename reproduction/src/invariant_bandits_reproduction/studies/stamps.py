@@ -143,6 +143,7 @@ def _is_text(line: Any) -> bool:
 
 
 Behaviour = dict[str, Any]
+# Rounds and repetitions of a fixed run: all runs together take seconds.
 HORIZON = 60
 REPETITIONS = 2
 

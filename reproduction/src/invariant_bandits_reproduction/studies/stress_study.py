@@ -39,6 +39,7 @@ WARM = "warm"
 WARM_1 = "warm 0.1"
 WARM_D = "warm D 0.99, 0.1"
 CONFIDENCE = 0.01
+"""Probability that a confidence set fails, for every policy alike."""
 
 
 class WithBaseline:
@@ -234,6 +235,7 @@ BROKEN = tuple(
 """Worlds in which it is right."""
 ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE})
 ALARM_ROUNDS = 2000
+"""Rounds of a run in which an alarm may be raised: twice those of the other worlds."""
 
 
 def goals() -> list[Claim]:
@@ -273,6 +275,7 @@ def goals() -> list[Claim]:
     return judged
 
 
+# Goals: a normal posterior has 5 % and 0.3 % beyond two and three deviations.
 BEYOND_TWO = 0.08
 BEYOND_THREE = 0.02
 FALSE_ALARMS = 0.02

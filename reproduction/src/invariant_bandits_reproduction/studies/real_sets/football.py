@@ -17,12 +17,14 @@ from invariant_bandits_reproduction.studies.real_rounds import (
 from invariant_bandits_reproduction.studies.real_sets.dates import days_of
 
 CLIP = 4.0
+"""Largest difference of goals that counts as a reward."""
 DAYS_APART = 3
-# matches
+"""Matches that were moved by more days are left out."""
+# Matches looked back upon: weeks, a season, and a season at home.
 FORM = 5
 LONG = 34
 GROUND = 17
-# of the Elo rating
+# Of the Elo rating, on its usual scale.
 START = 1500.0
 STEP = 20.0
 HOME_BONUS = 80.0
