@@ -156,6 +156,11 @@ class Verdict:
         """A tick or a cross."""
         return "✓" if self.reached else "✗"
 
+    @property
+    def careful_mark(self) -> str:
+        """The mark, in brackets if the verdict is close."""
+        return f"({self.mark})" if self.close else self.mark
+
 
 def decide(
     reached: bool,

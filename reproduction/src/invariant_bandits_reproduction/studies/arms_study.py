@@ -29,6 +29,7 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     gather,
+    table,
     verdict_lines,
     with_lowest_bold,
 )
@@ -428,20 +429,18 @@ def report(outcome: StudyOutcome) -> str:
         " of a row is bold. The last two columns have the mean reward of an oracle, which knows the"
         " truth, and of the best single arm.",
         "",
-        "| world | " + " | ".join(PLAYERS) + f" | {ORACLE} | {FIXED} |",
-        "|---|" + "---|" * (len(PLAYERS) + 2),
     ]
+    rows = []
     for world, regret in outcome.values.items():
+        rewards = outcome.more["rewards"][world]
+        means = [f"{rewards[what]:.4f}" for what in (ORACLE, FIXED)]
         cells = with_lowest_bold(regret, regret, digits=2, worst=1)
-        cells += [
-            f"{outcome.more['rewards'][world][what]:.4f}" for what in (ORACLE, FIXED)
-        ]
-        lines.append(f"| {world} | {' | '.join(cells)} |")
+        rows.append((world, *cells, *means))
+    lines += table(("world", *PLAYERS, ORACLE, FIXED), rows)
     named, flags, covered = (
         outcome.more[name] for name in ("named", "flags", "covered")
     )
     lines += [
-        "",
         "| rows | logs and online rounds |",
         "|---|---|",
         f"| 3 % of clicks | {outcome.more['rare_replications']} repetitions; no arm is new online, and"

@@ -35,6 +35,7 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     regret_cell,
+    table,
 )
 
 AS_IS = "as is"
@@ -517,21 +518,18 @@ def change_cell(regret: Mapping[str, Array], name: str) -> str:
 
 def short_lines(outcome: StudyOutcome) -> list[str]:
     """One line per constant: the largest change of regret that matters, in percent, and its world."""
-    lines = [
-        "## In short",
-        "",
-        "| constant | value | from | halved | doubled |",
-        "|---|---|---|---|---|",
-    ]
-    for constant in outcome.more["constants"]:
-        cells = [
-            _largest_change(outcome, variant_name(constant, factor))
-            for factor in (HALF, DOUBLE)
-        ]
-        lines.append(
-            f"| {' | '.join((constant.name, constant.value, constant.source, *cells))} |"
+    rows = [
+        (
+            constant.name,
+            constant.value,
+            constant.source,
+            _largest_change(outcome, variant_name(constant, HALF)),
+            _largest_change(outcome, variant_name(constant, DOUBLE)),
         )
-    return [*lines, ""]
+        for constant in outcome.more["constants"]
+    ]
+    headings = ("constant", "value", "from", "halved", "doubled")
+    return ["## In short", "", *table(headings, rows)]
 
 
 def _largest_change(outcome: StudyOutcome, name: str) -> str:
@@ -547,37 +545,29 @@ def _largest_change(outcome: StudyOutcome, name: str) -> str:
 
 
 def _constant_lines(outcome: StudyOutcome) -> list[str]:
-    names = list(outcome.values)
-    lines = [
-        "## Constants",
-        "",
-        "| constant | value | from | × | " + " | ".join(names) + " |",
-    ]
-    lines.append("|---|---|---|---|" + "---|" * len(names))
     as_is = [mean_of(regret[AS_IS]).with_error() for regret in outcome.values.values()]
-    lines.append("| mean regret as is | | | | " + " | ".join(as_is) + " |")
+    rows = [("mean regret as is", "", "", "", *as_is)]
     for constant in outcome.more["constants"]:
+        head = (constant.name, constant.value, constant.source)
         for factor, sign in ((HALF, "½"), (DOUBLE, "2")):
             name = variant_name(constant, factor)
             cells = [change_cell(regret, name) for regret in outcome.values.values()]
-            head = (
-                (constant.name, constant.value, constant.source)
-                if factor == HALF
-                else ("", "", "")
-            )
-            lines.append(f"| {' | '.join((*head, sign, *cells))} |")
-    return [*lines, ""]
+            rows.append((*head, sign, *cells))
+            head = ("", "", "")
+    headings = ("constant", "value", "from", "×", *outcome.values)
+    return ["## Constants", "", *table(headings, rows)]
 
 
 def _caution_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## The price of caution", "", CAUTION_WORDS, ""]
     heads = ["no limit" if caution is None else f"{caution:g}" for caution in CAUTIONS]
-    lines += [
-        "| caution | " + " | ".join(heads) + " |",
-        "|---|" + "---|" * len(CAUTIONS),
+    rows = [
+        (name, *map(regret_cell, regret.values()))
+        for name, regret in outcome.more["caution"].items()
     ]
-    for name, regret in outcome.more["caution"].items():
-        lines.append(
-            f"| {name} | {' | '.join(regret_cell(values) for values in regret.values())} |"
-        )
-    return [*lines, ""]
+    return [
+        "## The price of caution",
+        "",
+        CAUTION_WORDS,
+        "",
+        *table(("caution", *heads), rows),
+    ]

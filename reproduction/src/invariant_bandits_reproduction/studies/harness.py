@@ -98,6 +98,18 @@ def wrap_prose(page: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def table_row(*cells: object) -> str:
+    """Return a line of a table."""
+    return "|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> list[str]:
+    """Return the lines of a table, with an empty line at the end."""
+    heads = list(headings)
+    rule = "|" + "---|" * len(heads)
+    return [table_row(*heads), rule, *(table_row(*row) for row in rows), ""]
+
+
 def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> list[str]:
     """Lines of a page that show name-light.png or name-dark.png of the folder `pictures`; none without a
     folder.
@@ -135,13 +147,16 @@ def verdict_lines(
             " bound.",
             "",
         ]
-    columns = ["goal", *([place] if place else []), "measured"]
-    lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
-    for goal, verdict in judged:
-        row = [goal.statement, *([goal.name] if place else []), verdict.numbers]
-        mark = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {' | '.join(row)} | {mark} |")
-    return [*lines, ""]
+    headings = ["goal", "measured", ""]
+    rows = [
+        [claim.statement, verdict.numbers, verdict.careful_mark]
+        for claim, verdict in judged
+    ]
+    if place:
+        headings.insert(1, place)
+        for row, (claim, _) in zip(rows, judged, strict=True):
+            row.insert(1, claim.name)
+    return [*lines, *table(headings, rows)]
 
 
 def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:

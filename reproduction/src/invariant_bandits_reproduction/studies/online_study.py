@@ -50,6 +50,7 @@ from invariant_bandits_reproduction.studies.harness import (
     cell_seed,
     picture_lines,
     regret_cell,
+    table,
     with_lowest_bold,
 )
 
@@ -492,16 +493,13 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         " goal, with the standard error. A verdict on a goal is in brackets if the measured value is"
         " within two standard errors of the bound.",
         "",
-        "| goal | row | measured | difference | |",
-        "|---|---|---|---|---|",
     ]
+    rows = []
     for goal, verdict in judged:
         difference = "" if verdict.margin is None else verdict.margin.with_error()
-        shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(
-            f"| {goal.statement} | {goal.name} | {verdict.numbers} | {difference} | {shown} |"
-        )
-    return [*lines, ""]
+        measured = (verdict.numbers, difference, verdict.careful_mark)
+        rows.append((goal.statement, goal.name, *measured))
+    return [*lines, *table(("goal", "row", "measured", "difference", ""), rows)]
 
 
 def _row_lines(outcome: StudyOutcome) -> list[str]:
@@ -512,14 +510,12 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
         " truth. In the row *fast rotation*, where the drifting coefficients change quickly, the policy"
         " ISD-linUCB remembers only 25 rounds.",
         "",
-        "| logs → online | " + " | ".join(CONTENDERS) + " |",
-        "|---|" + "---|" * len(CONTENDERS),
     ]
-    for row, regret in outcome.values.items():
-        lines.append(
-            f"| {row} | {' | '.join(with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))} |"
-        )
-    return [*lines, ""]
+    rows = [
+        (name, *with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))
+        for name, regret in outcome.values.items()
+    ]
+    return [*lines, *table(("logs → online", *CONTENDERS), rows)]
 
 
 def _memory_lines(outcome: StudyOutcome) -> list[str]:
@@ -587,12 +583,10 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
         lines += [
             f"The table has the policies with a lower mean regret than {AUTO}:",
             "",
-            "| row | policy | difference |",
-            "|---|---|---|",
-        ]
-        lines += [
-            f"| {row} | {rival} | {difference.with_error()} |"
-            for row, rival, difference in lost
+            *table(
+                ("row", "policy", "difference"),
+                ((row, rival, apart.with_error()) for row, rival, apart in lost),
+            )[:-1],
         ]
     else:
         lines.append(

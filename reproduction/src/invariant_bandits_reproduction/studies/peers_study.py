@@ -39,6 +39,7 @@ from invariant_bandits_reproduction.studies.harness import (
     cell_seed,
     gather,
     picture_lines,
+    table,
     with_lowest_bold,
 )
 from invariant_bandits_reproduction.studies.peer_policies import (
@@ -418,15 +419,9 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
 
 def _table(outcome: StudyOutcome, columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Policies down, worlds or sets across."""
-    lines = [
-        "| policy | " + " | ".join(columns) + " |",
-        "|---|" + "---|" * len(columns),
-    ]
-    for place, name in enumerate(names_in(outcome)):
-        cells = [column[place] for column in columns.values()]
-        if set(cells) != {"–"}:
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    rows = zip(names_in(outcome), *columns.values(), strict=True)
+    played = (row for row in rows if set(row[1:]) != {"–"})
+    return table(("policy", *columns), played)
 
 
 def _gain_cells(

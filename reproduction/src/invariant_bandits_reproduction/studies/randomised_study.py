@@ -43,6 +43,8 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     gather,
     picture_lines,
+    table,
+    table_row,
 )
 from invariant_bandits_reproduction.studies.intervals_study import Intervals
 
@@ -382,12 +384,11 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         f" challenger, a policy evaluated from the log (goal: {COVERED}):",
         "",
     ]
-    lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
-    lines += [
-        f"| {goal.statement} | {verdict.numbers} | {verdict.mark} |"
+    rows = (
+        (goal.statement, verdict.numbers, verdict.mark)
         for goal, verdict in verdicts(outcome)
-    ]
-    return [*lines, ""]
+    )
+    return [*lines, *table(("", "measured (95 % interval)", ""), rows)]
 
 
 def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
@@ -433,7 +434,7 @@ def _row(
         if np.isinf(widths[2])
         else f"{round(ROUNDS * (widths[2] / GAIN) ** 2, -2):,.0f}",
     ]
-    return f"| {setting.name} | {' | '.join(cells)} |"
+    return table_row(setting.name, *cells)
 
 
 def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[str]:

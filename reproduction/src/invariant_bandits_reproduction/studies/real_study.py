@@ -32,6 +32,7 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     gather,
     picture_lines,
+    table,
 )
 from invariant_bandits_reproduction.studies.real_policies import (
     AUTO_CAUTIONS,
@@ -599,9 +600,8 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "The table has the highest mean gain among the policies other than AutoISD, and the paired"
         " difference of AutoISD to that policy.",
         "",
-        _row("data, stretch", ["best other", "its gain", *OURS]),
-        _rule(2 + len(OURS)),
     ]
+    rows = []
     for outcome in outcomes.values():
         apart = {policy: differences(outcome, policy) for policy in OURS}
         gains = means(outcome)
@@ -614,8 +614,8 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
             cells += [
                 _signed(apart[policy][stretch][best], outcome.unit) for policy in OURS
             ]
-            lines.append(_row(f"{outcome.name}, {stretch}", cells))
-    return [*lines, ""]
+            rows.append((f"{outcome.name}, {stretch}", *cells))
+    return [*lines, *table(("data, stretch", "best other", "its gain", *OURS), rows)]
 
 
 def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
@@ -640,24 +640,14 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
             " all data sets.",
             "",
         ]
-    lines += [
-        _row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]),
-        _rule(4),
-    ]
-    for goal, verdict in (pair for pairs in judged.values() for pair in pairs):
-        mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
-        lines.append(
-            _row(
-                goal.statement,
-                [
-                    goal.name,
-                    verdict.numbers,
-                    verdict.measured.with_error(1, sign="+"),
-                    mark,
-                ],
-            )
-        )
-    return [*lines, ""]
+    rows = []
+    for pairs in judged.values():
+        for goal, verdict in pairs:
+            apart = verdict.measured.with_error(1, sign="+")
+            mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
+            rows.append((goal.statement, goal.name, verdict.numbers, apart, mark))
+    headings = ("goal", "where", "best simple policy", "ours − it, % of its gain", "")
+    return [*lines, *table(headings, rows)]
 
 
 def _goal_lines(outcome: RealOutcome) -> list[str]:
@@ -675,21 +665,14 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
         judged = set_verdicts(outcome, policy)
         reached = count_reached(judged)
         lines += [f"{policy}: {reached} of {len(judged)} goals reached.", ""]
-    lines += [
-        "| goal | stretch | decided by | ours − rival | |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        _verdict_line(*pair, outcome.unit)
-        for policy in OURS
-        for pair in set_verdicts(outcome, policy)
-    ]
-    return [*lines, ""]
-
-
-def _verdict_line(goal: Claim, verdict: Verdict, unit: str) -> str:
-    apart = _signed(verdict.measured, unit)
-    return f"| {goal.statement} | {goal.name} | {verdict.numbers} | {apart} | {verdict.mark} |"
+    rows = []
+    for policy in OURS:
+        for goal, verdict in set_verdicts(outcome, policy):
+            apart = _signed(verdict.measured, outcome.unit)
+            row = (goal.statement, goal.name, verdict.numbers, apart, verdict.mark)
+            rows.append(row)
+    headings = ("goal", "stretch", "decided by", "ours − rival", "")
+    return [*lines, *table(headings, rows)]
 
 
 def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
@@ -697,21 +680,11 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
     return [
         f"## {outcome.name}",
         "",
-        _row("", ["description"]),
-        _rule(1),
-        *(_row(name, [words]) for name, words in real_data.ABOUT.get(key, {}).items()),
-        _row(
-            "size",
-            [
-                f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions,"
-                f" {len(outcome.feature_names)} features"
-            ],
-        ),
-        _row("period", [f"from {begin} to {end}, the second half from {middle}"]),
-        _row(
-            "starts",
-            [f"{len(outcome.dates)} dates, about {_way(outcome)} rounds apart"],
-        ),
+        *table(("", "description"), real_data.ABOUT.get(key, {}).items())[:-1],
+        f"| size | {outcome.rounds:,} rounds, median {outcome.actions:g} actions,"
+        f" {len(outcome.feature_names)} features |",
+        f"| period | from {begin} to {end}, the second half from {middle} |",
+        f"| starts | {len(outcome.dates)} dates, about {_way(outcome)} rounds apart |",
         "",
         *_gain_lines(outcome),
         *_tuning_lines(outcome),
@@ -729,12 +702,7 @@ def _way(outcome: RealOutcome) -> int:
 def _gain_lines(outcome: RealOutcome) -> list[str]:
     unit, gains = outcome.unit, means(outcome)
     stretches = list(next(iter(gains.values())))
-    lines = [
-        f"### Gain per round, in {unit}",
-        "",
-        _row("policy", stretches),
-        _rule(len(stretches)),
-    ]
+    rows = []
     best = {
         stretch: max(by_stretch[stretch].value for by_stretch in gains.values())
         for stretch in stretches
@@ -746,17 +714,19 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
             cells.append(
                 f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell
             )
-        lines.append(_row(name, cells))
+        rows.append((name, *cells))
+    headings = ("policy", *stretches)
+    lines = [f"### Gain per round, in {unit}", "", *table(headings, rows)]
     for policy in OURS:
         words = f"Each cell has the gain of “{policy}” minus that of another policy in the same rounds:"
-        lines += ["", words, "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
         rivals = [name for name in gains if name not in (policy, UNIFORM)]
-        lines += [
-            _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches])
+        rows = [
+            (name, *(_signed(apart[stretch][name], unit) for stretch in stretches))
             for name in rivals
         ]
-    return [*lines, ""]
+        lines += [words, "", *table(("other", *stretches), rows)]
+    return lines
 
 
 def _tuning_lines(outcome: RealOutcome) -> list[str]:
@@ -789,16 +759,16 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         " windows (periods). The standard errors in the table cover only the random choice of the"
         " logged actions.",
         "",
-        _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
-        _rule(len(AUTO_CAUTIONS)),
     ]
+    rows = []
     for windows in AUTO_WINDOWS:
         shown = [
             _plain(_over_draws(cells[caution, windows]), outcome.unit)
             for caution in AUTO_CAUTIONS
         ]
-        lines.append(_row(str(windows), shown))
-    return [*lines, ""]
+        rows.append((windows, *shown))
+    headings = ("windows", *(f"caution {caution:g}" for caution in AUTO_CAUTIONS))
+    return [*lines, *table(headings, rows)]
 
 
 def _over_draws(values: np.ndarray | None) -> Measurement:
@@ -842,14 +812,6 @@ def _plain(value: Measurement, unit: str) -> str:
 
 def _signed(value: Measurement, unit: str) -> str:
     return value.with_error(_digits(unit), sign="+")
-
-
-def _row(first: str, cells: Sequence[str]) -> str:
-    return f"| {first} | {' | '.join(cells)} |"
-
-
-def _rule(columns: int) -> str:
-    return "|---|" + "---|" * columns
 
 
 Gains = Mapping[str, Mapping[str, tuple[float, float]]]

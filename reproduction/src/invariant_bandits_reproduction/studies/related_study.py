@@ -30,6 +30,7 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     picture_lines,
+    table,
     with_lowest_bold,
 )
 
@@ -407,35 +408,33 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "",
         "## In the world it was made for",
         "",
-        "| goal | world | measured | |",
-        "|---|---|---|---|",
-    ]
-    for goal, verdict in verdicts(outcome):
-        shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(
-            f"| {goal.statement} | {goal.name} | {verdict.numbers} | {shown} |"
-        )
-    lines += [
-        "",
+        *table(
+            ("goal", "world", "measured", ""),
+            (
+                (goal.statement, goal.name, verdict.numbers, verdict.careful_mark)
+                for goal, verdict in verdicts(outcome)
+            ),
+        ),
         "## Every world",
         "",
         "Each cell has the cumulative regret of a policy: mean ± standard error (worst run in brackets)."
         " The lowest mean regret of a row is bold.",
         "",
-        "| world | " + " | ".join(NAMES) + " |",
-        "|---|" + "---|" * len(NAMES),
-        *(
-            f"| {world} | {' | '.join(with_lowest_bold(of, NAMES))} |"
-            for world, of in outcome.values.items()
+        *table(
+            ("world", *NAMES),
+            (
+                (world, *with_lowest_bold(of, NAMES))
+                for world, of in outcome.values.items()
+            ),
         ),
-        "",
         "## Explorations that were chosen",
         "",
-        "| world | " + " | ".join(TUNED) + " |",
-        "|---|" + "---|" * len(TUNED),
+        *table(
+            ("world", *TUNED),
+            (
+                (world, *(f"{sizes[name]:g}" for name in TUNED))
+                for world, sizes in outcome.more["explorations"].items()
+            ),
+        ),
     ]
-    for world, sizes in outcome.more["explorations"].items():
-        lines.append(
-            f"| {world} | {' | '.join(f'{sizes[name]:g}' for name in TUNED)} |"
-        )
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)

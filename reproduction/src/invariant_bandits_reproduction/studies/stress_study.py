@@ -27,6 +27,7 @@ from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
+    table,
     verdict_lines,
     with_lowest_bold,
 )
@@ -380,16 +381,19 @@ def report(outcome: StudyOutcome) -> str:
 
 
 def _regret_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## Regret", "", "The lowest mean regret of a row is bold.", ""]
-    lines += [
-        "| world | " + " | ".join(FREE_PLAYERS) + " |",
-        "|---|" + "---|" * len(FREE_PLAYERS),
+    return [
+        "## Regret",
+        "",
+        "The lowest mean regret of a row is bold.",
+        "",
+        *table(
+            ("world", *FREE_PLAYERS),
+            (
+                (name, *with_lowest_bold(regret, FREE_PLAYERS))
+                for name, regret in outcome.values.items()
+            ),
+        ),
     ]
-    for name, regret in outcome.values.items():
-        lines.append(
-            f"| {name} | {' | '.join(with_lowest_bold(regret, FREE_PLAYERS))} |"
-        )
-    return [*lines, ""]
 
 
 def _seen_lines(outcome: StudyOutcome) -> list[str]:

@@ -46,6 +46,7 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     gather,
+    table_row,
     verdict_lines,
 )
 from invariant_bandits_reproduction.studies.wide_logs import WIDE_LOGS
@@ -491,7 +492,7 @@ def report(outcome: StudyOutcome) -> str:
             missed,
             others,
         ]
-        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
+        lines.append(table_row(_title(kind), *cells))
     lines += [
         "",
         "The drift in *weak call centre* is two thirds, and in *weaker call centre* two fifths, of the"
@@ -536,7 +537,7 @@ def report(outcome: StudyOutcome) -> str:
             cells.append(
                 f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})"
             )
-        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
+        lines.append(table_row(_title(kind), *cells))
     return "\n".join([*lines, "", *_first_fit_lines(outcome), ""])
 
 
@@ -568,5 +569,5 @@ def _first_fit_lines(outcome: StudyOutcome) -> list[str]:
             "–" if np.isnan(constant) else f"{constant:.2f}",
             f"{sum(fit.false > 0 for fit in fits)} of {len(fits)}",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(table_row(*cells))
     return lines

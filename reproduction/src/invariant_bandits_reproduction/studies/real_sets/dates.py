@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
 from invariant_bandits.checks import Array
@@ -58,24 +60,7 @@ def holiday(day: Array) -> Array:
 
 
 def _easters(day: Array) -> Array:
-    """Easter Sundays of the years of these days, by Gauss and Meeus."""
-    calendar_years = np.unique(day.astype("datetime64[Y]"))
-    january = calendar_years.astype("datetime64[M]")
-    year = calendar_years.astype(int) + 1970
-    golden = year % 19
-    century = year // 100
-    of_century = year % 100
-    # Days from 21 March to the full moon: the cycle of 19 years, the leap days that a
-    # century skips, and the correction of the lunar cycle.
-    skipped = century // 4
-    eighth = (century + 8) // 25
-    lunar = (century - eighth + 1) // 3
-    moon = (19 * golden + century - skipped - lunar + 15) % 30
-    # Days from the full moon to the Sunday that follows.
-    leaps = century % 4 + of_century // 4
-    sunday = (32 + 2 * leaps - moon - of_century % 4) % 7
-    # In months of 31 days, with the two exceptions of the lunar cycle.
-    exception = (golden + 11 * moon + 22 * sunday) // 451
-    count = moon + sunday - 7 * exception + 114
-    month = january + (count // 31 - 1)
-    return np.asarray(month.astype("datetime64[D]") + count % 31 * DAY)
+    """Return the Easter Sundays of the years of these days."""
+    easter = import_module("dateutil.easter").easter
+    years = np.unique(day.astype("datetime64[Y]")).astype(int) + 1970
+    return np.array([easter(int(year)) for year in years], dtype="datetime64[D]")
