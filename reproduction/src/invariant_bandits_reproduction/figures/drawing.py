@@ -148,10 +148,10 @@ def distributions(
     rng = np.random.default_rng(0)
     colour = look(policy, theme_name)["color"]
     ink = THEMES[theme_name]["ink"]
-    for place, values in enumerate(groups.values()):
+    for index, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
         axis.plot(
-            place + jitter,
+            index + jitter,
             values,
             ls="",
             marker="o",
@@ -161,9 +161,9 @@ def distributions(
             mew=0,
         )
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-        axis.vlines([place - 0.33, place + 0.33], low, high, color=ink, lw=0.9)
-        axis.hlines([low, high], place - 0.33, place + 0.33, color=ink, lw=0.9)
-        axis.hlines(middle, place - 0.33, place + 0.33, color=ink, lw=2.0)
+        axis.vlines([index - 0.33, index + 0.33], low, high, color=ink, lw=0.9)
+        axis.hlines([low, high], index - 0.33, index + 0.33, color=ink, lw=0.9)
+        axis.hlines(middle, index - 0.33, index + 0.33, color=ink, lw=2.0)
     axis.set_xticks(range(len(groups)), list(groups))
 
 

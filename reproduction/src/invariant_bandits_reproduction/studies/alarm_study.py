@@ -184,11 +184,11 @@ FEATURE_CELLS = {
 FEATURE_GOALS = list(FEATURE_CELLS)[:3]
 
 
-def feature_trial(place: tuple[str, int, int]) -> tuple[bool, bool, bool]:
+def feature_trial(task: tuple[str, int, int]) -> tuple[bool, bool, bool]:
     """Whether the alarm was raised in one repetition, whether the logs support one, and whether a drifting
     part was said to have moved further than in the logs.
     """
-    name, seed, index = place
+    name, seed, index = task
     world = FEATURE_CELLS[name].world
     episode = world.draw(FEATURE_ROUNDS, np.random.default_rng((seed, index)))
     policy = AutoISD.from_history(
@@ -272,9 +272,9 @@ class _Online:
         self.policy.update(rows[action], float(self.rng.random() < expected))
 
 
-def trial(place: tuple[str, int, int]) -> tuple[bool, bool]:
+def trial(task: tuple[str, int, int]) -> tuple[bool, bool]:
     """Whether the alarm was raised in one repetition of a cell, and whether the logs support one."""
-    name, seed, index = place
+    name, seed, index = task
     cell = cells()[name]
     online = _Online(cell, np.random.default_rng((seed, index)))
     for t in range(cell.rounds):

@@ -246,12 +246,12 @@ def run(
     counts = [rare if world.rate == RARE else replications for world in every.values()]
     tally = Tally(progress, sum(counts) + replications)
     regret, rewards = {}, {}
-    for place, ((name, world), count) in enumerate(
+    for index, ((name, world), count) in enumerate(
         zip(every.items(), counts, strict=True)
     ):
         cell = Cell(name, world, horizon, PLAYERS, observe=_rewards)
         result = cell.play(
-            count, cell_seed(seed, place), jobs, tally.begin(name, count)
+            count, cell_seed(seed, index), jobs, tally.begin(name, count)
         )
         regret[name] = {
             policy: 1000.0 * result.final(policy) / horizon for policy in PLAYERS
@@ -288,19 +288,19 @@ def _rewards(_: Any, episode: Any) -> dict[str, float]:
     }
 
 
-def named_drift(place: tuple[int, int, int]) -> tuple[bool, int]:
+def named_drift(task: tuple[int, int, int]) -> tuple[bool, int]:
     """Whether the drifting effects of one log were named exactly, and how many others were."""
-    logs = LabelledArms().draw(1, np.random.default_rng(place)).logs
+    logs = LabelledArms().draw(1, np.random.default_rng(task)).logs
     effects = DriftPrior.from_arms(logs.statistics()).effects
     named = {(effect.arm, effect.coefficient) for effect in effects if effect.drifts}
     return named == set(logs.drifting), len(named - set(logs.drifting))
 
 
-def late_arm(place: tuple[int, int, int]) -> list[bool]:
+def late_arm(task: tuple[int, int, int]) -> list[bool]:
     """Of one log with an arm launched in its last third: which of its coefficients are within 2 standard
     errors.
     """
-    logs, arm = LATE.draw(1, np.random.default_rng(place)).logs, LATE.arms - 2
+    logs, arm = LATE.draw(1, np.random.default_rng(task)).logs, LATE.arms - 2
     effects = [
         effect
         for effect in DriftPrior.from_arms(logs.statistics()).effects

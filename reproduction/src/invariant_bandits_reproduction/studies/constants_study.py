@@ -86,8 +86,8 @@ def kernels_with_settings() -> Iterator[None]:
 def _source_with_settings(source: str) -> str:
     """The source of the loops in which function bodies read the constants from `filters.numbers`."""
     places = {
-        name: mixture_kernels.NUMBERS + place
-        for place, name in enumerate(KERNEL_CONSTANTS)
+        name: mixture_kernels.NUMBERS + index
+        for index, name in enumerate(KERNEL_CONSTANTS)
     }
     source = re.sub(
         r"^NUMBERS = \d+$",
@@ -137,9 +137,9 @@ class Variant:
             policy = AutoISD(prior, horizon=past.horizon, **{**options, **self.options})
         buffer = policy.mixture.buffer
         if auto.kernels is not mixture_kernels:
-            place = mixture_kernels.NUMBERS
+            position = mixture_kernels.NUMBERS
             values = list((KERNEL_CONSTANTS | dict(self.loops)).values())
-            buffer[place : place + len(values)] = values
+            buffer[position : position + len(values)] = values
         return policy
 
 

@@ -258,11 +258,11 @@ def _fit_rows(log: PlantedLog) -> Found:
     )
 
 
-def trial(place: tuple[LevelCell, int, int]) -> tuple[float, float, float, float]:
+def trial(task: tuple[LevelCell, int, int]) -> tuple[float, float, float, float]:
     """Whether drift is said in a log without any, the shares of the effects of 0 and of 3 within their
     intervals, and whether a reversed effect is named in a second log; NaN in every other repetition.
     """
-    cell, seed, index = place
+    cell, seed, index = task
     rng = np.random.default_rng((seed, index))
     log = draw(cell, rng, reversed_effect=False)
     found = fit(cell, log)

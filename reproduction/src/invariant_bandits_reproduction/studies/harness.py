@@ -47,9 +47,9 @@ class StudyOutcome:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def cell_seed(seed: int, place: int) -> int:
-    """A seed for every place, so that no two cells share their repetitions."""
-    return int(np.random.SeedSequence((seed, place)).generate_state(1, np.uint64)[0])
+def cell_seed(seed: int, index: int) -> int:
+    """Return a seed for every index, so that no two cells share their repetitions."""
+    return int(np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)[0])
 
 
 def gather(
@@ -128,11 +128,11 @@ def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> li
 
 
 def verdict_lines(
-    judged: Sequence[tuple[Claim, Verdict]], place: str = ""
+    judged: Sequence[tuple[Claim, Verdict]], heading: str = ""
 ) -> list[str]:
-    """The section of a page that says which goals were reached.
+    """Return the section of a page that says which goals were reached.
 
-    place: heading of a column with the goals' `where`; no such column if it is empty.
+    heading: of a column with the names of the claims; no such column if it is empty.
     """
     reached = count_reached(judged)
     lines = [
@@ -152,8 +152,8 @@ def verdict_lines(
         [claim.statement, verdict.numbers, verdict.careful_mark]
         for claim, verdict in judged
     ]
-    if place:
-        headings.insert(1, place)
+    if heading:
+        headings.insert(1, heading)
         for row, (claim, _) in zip(rows, judged, strict=True):
             row.insert(1, claim.name)
     return [*lines, *table(headings, rows)]

@@ -369,7 +369,7 @@ def run(
     """All logs of all cells: cell -> intervals by both rules."""
     cells = settings() if cells is None else cells
     truths = true_values()
-    places = {cell: place for place, cell in enumerate(settings())}
+    places = {cell: index for index, cell in enumerate(settings())}
 
     def outcome(cell: LoggedWorld) -> BothRules:
         rngs = (

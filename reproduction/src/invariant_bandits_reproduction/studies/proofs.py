@@ -79,7 +79,7 @@ def prediction_losses(
     """Play rounds, features (T, K, p) and rewards (T, K), and note what mixture and members lost."""
     filters = policy.mixture.filters
     trust, share = (
-        float(filters.numbers[place]) for place in (kernels.TRUST, kernels.SHARE)
+        float(filters.numbers[position]) for position in (kernels.TRUST, kernels.SHARE)
     )
     prior = filters.prior_weights.copy()
     mixture = []

@@ -300,19 +300,21 @@ def verdicts(outcome: StudyOutcome) -> Judged:
 
 def coverage(measured: RandomisedLogs, line: str) -> Measurement | None:
     """Share of the concluding intervals that hold the truth; None where there are too few."""
-    place = LINES.index(line)
-    concludes = measured.concludes[:, place]
+    position = LINES.index(line)
+    concludes = measured.concludes[:, position]
     if concludes.sum() < FEWEST_CONCLUDING:
         return None
-    return share_of(int(measured.covers[concludes, place].sum()), int(concludes.sum()))
+    return share_of(
+        int(measured.covers[concludes, position].sum()), int(concludes.sum())
+    )
 
 
 def half_width(measured: RandomisedLogs, line: str) -> float:
     """Median over the logs; a refusal is infinitely wide."""
-    place = LINES.index(line)
+    position = LINES.index(line)
     wide = np.where(
-        measured.concludes[:, place],
-        measured.high[:, place] - measured.low[:, place],
+        measured.concludes[:, position],
+        measured.high[:, position] - measured.low[:, position],
         np.inf,
     )
     return float(np.median(wide)) / 2.0

@@ -122,8 +122,8 @@ def flights() -> RealData:
         % 1440.0,  # in local times: the zone is the same for the whole round
         "flights in the hour": table["crowd"].to_numpy(dtype=np.float64),
         **{
-            f"from {place}": (table["origin"] == place).to_numpy()
-            for place in ("EWR", "LGA")
+            f"from {airport}": (table["origin"] == airport).to_numpy()
+            for airport in ("EWR", "LGA")
         },
         **{
             f"carrier {code}": (table["carrier"] == code).to_numpy()
@@ -232,11 +232,11 @@ def _days_before(month: Array) -> Array:
 def earlier_rows(item: Array, date: Array) -> Array:
     """How many rows of the same item have an earlier date; dates never fall."""
     order = np.lexsort((date, item))
-    place = np.arange(len(item))
+    position = np.arange(len(item))
     new_item = np.append(True, item[order][1:] != item[order][:-1])
     new_date = new_item | np.append(True, date[order][1:] != date[order][:-1])
-    since_item = place - np.maximum.accumulate(np.where(new_item, place, 0))
-    since_date = place - np.maximum.accumulate(np.where(new_date, place, 0))
+    since_item = position - np.maximum.accumulate(np.where(new_item, position, 0))
+    since_date = position - np.maximum.accumulate(np.where(new_date, position, 0))
     counts = np.empty(len(item))
     counts[order] = since_item - since_date
     return counts

@@ -339,10 +339,10 @@ def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
     """
     by_stretch = {
         f"next {horizon}": {
-            name: gains[:, :, place].mean(axis=0)
+            name: gains[:, :, index].mean(axis=0)
             for name, gains in outcome.rolling.items()
         }
-        for place, horizon in enumerate(outcome.horizons)
+        for index, horizon in enumerate(outcome.horizons)
     }
     by_stretch["second half"] = {
         name: blocks_of(gains) for name, gains in outcome.half.items()
@@ -860,13 +860,13 @@ def gain_chart(
                 axis.axvline(
                     by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--"
                 )
-                for place, name in enumerate(names):
+                for index, name in enumerate(names):
                     mean, half = by_policy[name]
                     colour = colours["stable" if name in ours else "ink"]
-                    axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
+                    axis.hlines(index, mean - half, mean + half, color=colour, lw=1.4)
                     axis.plot(
                         mean,
-                        place,
+                        index,
                         marker="s" if name in ours else "o",
                         ms=4.5,
                         color=colour,

@@ -253,7 +253,7 @@ def run(
     tally = Tally(progress, (replications + tuning_replications) * len(worlds))
     regret: dict[str, dict[str, Array]] = {}
     chosen: dict[str, dict[str, float]] = {}
-    for place, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
+    for index, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
         grid = {
             (name, size): contender(name, size, memory)
             for name in TUNED
@@ -267,7 +267,7 @@ def run(
         )
         note = tally.begin(f"tuning: {world}", tuning_replications)
         there = cell.play(
-            tuning_replications, cell_seed(seed, 1000 + place), jobs, note
+            tuning_replications, cell_seed(seed, 1000 + index), jobs, note
         )
         chosen[world] = {
             name: min(
@@ -280,7 +280,7 @@ def run(
         }
         note = tally.begin(world, replications)
         played = replace(cell, policies=players).play(
-            replications, cell_seed(seed, place), jobs, note
+            replications, cell_seed(seed, index), jobs, note
         )
         regret[world] = {name: played.final(name) for name in NAMES}
     return StudyOutcome(regret, replications, seed, {"explorations": chosen})

@@ -372,7 +372,7 @@ def report(outcome: StudyOutcome) -> str:
         " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
         " by sampling error |",
         "",
-        *verdict_lines(verdicts(outcome), place="world"),
+        *verdict_lines(verdicts(outcome), heading="world"),
         *_regret_lines(outcome),
         *_seen_lines(outcome),
         *(_alarm_lines(outcome) if outcome.more["alarms"] else []),

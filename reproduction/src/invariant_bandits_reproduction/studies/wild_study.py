@@ -104,9 +104,9 @@ class Order:
     shares: Mapping[str, float]
 
 
-def read_draw(place: tuple[str, int]) -> Draw:
+def read_draw(task: tuple[str, int]) -> Draw:
     """Write one log, and find out what is in it; with all roles named where they were not found."""
-    kind, seed = place
+    kind, seed = task
     with TemporaryDirectory() as folder:
         log = (KINDS | WIDE_LOGS)[kind](Path(folder), seed)
         path = str(log.path)
@@ -143,14 +143,14 @@ def read_draw(place: tuple[str, int]) -> Draw:
     )
 
 
-def first_draw(place: tuple[str, int]) -> FirstFit:
+def first_draw(task: tuple[str, int]) -> FirstFit:
     """Write one log, and fit it as a user does who answers what is asked."""
-    return first_fit(*place)
+    return first_fit(*task)
 
 
-def order_draw(place: tuple[str, int]) -> Order:
+def order_draw(task: tuple[str, int]) -> Order:
     """Write one log, compare policies on it, and hold that against their true values."""
-    kind, seed = place
+    kind, seed = task
     with TemporaryDirectory() as folder:
         log = KINDS[kind](Path(folder), seed, rounds=COMPARED_ROUNDS)
         read = read_feedback(open_log(str(log.path), log.options or None))
@@ -188,9 +188,9 @@ class _Truth:
     def __init__(self, log: WildLog, read: LoggedFeedback) -> None:
         self.earlier, self.later = read.feedback.split(0.5)
         self.past = Past.from_feedback(self.earlier, self.later.rounds, read.windows)
-        places = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
+        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
         rows = np.repeat(log.order, read.feedback.counts)
-        means = log.means[rows, places[np.asarray(read.offered_arms).astype(np.int64)]]
+        means = log.means[rows, tasks[np.asarray(read.offered_arms).astype(np.int64)]]
         self.means: Array = means[read.feedback.starts[self.earlier.rounds] :]
         self.even = float(
             np.repeat(1.0 / self.later.counts, self.later.counts) @ self.means
@@ -232,23 +232,23 @@ def run(
         draw: Any, kinds: Iterable[str], offset: int, count: int, words: str
     ) -> dict[str, Any]:
         seeds = {
-            kind: [cell_seed(seed, offset + 1000 * place + i) for i in range(count)]
-            for place, kind in enumerate(kinds)
+            kind: [cell_seed(seed, offset + 1000 * index + i) for i in range(count)]
+            for index, kind in enumerate(kinds)
         }
-        places = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
-        new = [place for place in places if (words, *place) not in known]
+        tasks = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
+        new = [task for task in tasks if (words, *task) not in known]
 
-        def drawn(place: tuple[str, int]) -> Any:
-            value = asdict(draw(place))
+        def drawn(task: tuple[str, int]) -> Any:
+            value = asdict(draw(task))
             if kept is not None:
                 with kept.open("a") as file:
-                    file.write(json.dumps([words, *place, value]) + "\n")
+                    file.write(json.dumps([words, *task, value]) + "\n")
             return value
 
-        for place, value in zip(
+        for task, value in zip(
             new, gather(drawn, new, jobs, progress, words), strict=True
         ):
-            known[(words, *place)] = value
+            known[(words, *task)] = value
         kind_of = {read_draw: Draw, order_draw: Order, first_draw: FirstFit}[draw]
         return {
             kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]]
