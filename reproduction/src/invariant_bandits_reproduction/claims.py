@@ -169,7 +169,9 @@ def decide(
     margin: Measurement | None = None,
 ) -> Verdict:
     """Return the verdict of a claim that is judged by the measured value itself."""
-    return Verdict(HOLDS if reached else FAILS, measured, numbers, margin)
+    return Verdict(
+        HOLDS if reached else FAILS, measured, numbers=numbers, margin=margin
+    )
 
 
 @dataclass(frozen=True)

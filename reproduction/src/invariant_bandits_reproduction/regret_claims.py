@@ -233,7 +233,9 @@ def below(
     """Test that the first policy has in every cell at most `most` times the mean regret of the second."""
     cells = tuple(cells)
     statistic = largest_ratio(cells, *policies)
-    return BootstrapTest(statistic, Bound(high=most), cells, reading, right_only)
+    return BootstrapTest(
+        statistic, Bound(high=most), cells=cells, reading=reading, right_only=right_only
+    )
 
 
 def slope(x: Array, y: Array) -> float:
@@ -265,7 +267,7 @@ def mean_at_most(
         numbers = f"{measured.value:.1f}, bound {factor * theirs:.1f}{product}{named}"
         return decide(margin.value <= 0.0, measured, numbers, margin)
 
-    return Claim(statement, row, test, policy)
+    return Claim(statement, row, test, policy=policy)
 
 
 def worst_at_most(
@@ -285,7 +287,7 @@ def worst_at_most(
         reached = ours < bound if strictly else ours <= bound
         return decide(reached, Measurement(ours), f"{ours:.0f}, bound {bound:.0f}")
 
-    return Claim(statement, row, test, policy)
+    return Claim(statement, row, test, policy=policy)
 
 
 def worst_below(statement: str, row: str, policy: str, bound: float) -> Claim:
@@ -295,4 +297,4 @@ def worst_below(statement: str, row: str, policy: str, bound: float) -> Claim:
         ours = float(regret[row][policy].max())
         return decide(ours < bound, Measurement(ours), f"{ours:.0f}, bound {bound:g}")
 
-    return Claim(statement, row, test, policy)
+    return Claim(statement, row, test, policy=policy)

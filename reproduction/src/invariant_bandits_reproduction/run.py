@@ -150,11 +150,11 @@ def play(
         **{name: version(name) for name in LIBRARIES},
     }
     run = Run(
-        [experiment.name for experiment in experiments],
-        replications,
-        seed,
-        versions,
-        jobs,
+        experiments=[experiment.name for experiment in experiments],
+        replications=replications,
+        seed=seed,
+        versions=versions,
+        processes=jobs,
     )
     with cells.only_run_in(folder):
         _write_run(folder, run)

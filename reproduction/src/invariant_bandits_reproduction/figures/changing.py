@@ -174,8 +174,8 @@ VIOLATED_CLAIMS = (
         test=BootstrapTest(
             ratio(LARGEST_JUMP, who.ISD_ESTIMATED, who.LINUCB),
             Bound(low=1.0),
-            (LARGEST_JUMP,),
-            "{value} times",
+            cells=(LARGEST_JUMP,),
+            reading="{value} times",
         ),
     ),
     Claim(

@@ -116,7 +116,16 @@ class Panel:
             mean = float(finals.mean()) if count else float("nan")
             deviation = float(finals.std(ddof=1)) if count > 1 else float("nan")
             error = deviation / max(count, 1) ** 0.5
-            points.append(Point(cell, policy, self.right_only, mean, error, count))
+            points.append(
+                Point(
+                    cell=cell,
+                    policy=policy,
+                    right_only=self.right_only,
+                    mean=mean,
+                    standard_error=error,
+                    repetitions=count,
+                )
+            )
         return points
 
 

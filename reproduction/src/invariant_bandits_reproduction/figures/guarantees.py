@@ -85,7 +85,9 @@ def bound_claim(policy: str) -> Claim:
         ),
         name=f"lower bound: {policy}",
         quantity="mean regret in units of the bound, smallest over p_res",
-        test=BootstrapTest(smallest_multiple(policy), Bound(low=1.0), cells, reading),
+        test=BootstrapTest(
+            smallest_multiple(policy), Bound(low=1.0), cells=cells, reading=reading
+        ),
         source=CHECK,
     )
 
@@ -210,7 +212,9 @@ def missed(policy: str, world: str) -> Claim:
 def _misses_test(policy: str, world: str, bound: Bound) -> BootstrapTest:
     cell = COVERAGE_CELLS[world]
     reading = f"{{value}} of the runs of {policy}, {world}"
-    return BootstrapTest(share_of_misses(cell, policy), bound, (cell.name,), reading)
+    return BootstrapTest(
+        share_of_misses(cell, policy), bound, cells=(cell.name,), reading=reading
+    )
 
 
 def draw_coverage(results: Results, theme_name: str) -> Figure:

@@ -85,13 +85,17 @@ DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 def grows_test(cells: dict[int, str], policy: str, reading: str) -> BootstrapTest:
     """Test that the mean regret of a policy grows with a setting."""
     trend = regret_claims.trend(cells, policy)
-    return BootstrapTest(trend, Bound(low=0.0), tuple(cells.values()), reading)
+    return BootstrapTest(
+        trend, Bound(low=0.0), cells=tuple(cells.values()), reading=reading
+    )
 
 
 def linear_test(cells: dict[int, str], policy: str) -> BootstrapTest:
     """Test that the mean regrets of a policy over a setting lie on a straight line."""
     line = regret_claims.straightness(cells, policy)
-    return BootstrapTest(line, Bound(low=0.9), tuple(cells.values()), "R² = {value}")
+    return BootstrapTest(
+        line, Bound(low=0.9), cells=tuple(cells.values()), reading="R² = {value}"
+    )
 
 
 def sublinear(p_res: int, cell: str) -> Claim:
@@ -102,7 +106,7 @@ def sublinear(p_res: int, cell: str) -> Claim:
         statement="The regret of ISD-linUCB grows sublinearly in T.",
         name=f"sublinear in T, p_res = {p_res}",
         quantity="slope of log regret over log t",
-        test=BootstrapTest(exponent, Bound(high=1.0), (cell,), reading),
+        test=BootstrapTest(exponent, Bound(high=1.0), cells=(cell,), reading=reading),
         source=PAPER,
     )
 
@@ -213,8 +217,8 @@ DIMENSION_CLAIMS = (
         test=BootstrapTest(
             regret_claims.ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
             Bound(low=-0.2, high=0.2),
-            tuple(DIMENSION.values()),
-            "its slope is {value} of LinUCB's",
+            cells=tuple(DIMENSION.values()),
+            reading="its slope is {value} of LinUCB's",
         ),
         source=PAPER,
     ),
@@ -277,7 +281,9 @@ def comparable(cells: Iterable[str], over: str) -> tuple[Claim, ...]:
                 quantity=(
                     "largest factor between its mean regret and LinUCB's, up or down"
                 ),
-                test=BootstrapTest(factor, Bound(high=1.1), cells, reading),
+                test=BootstrapTest(
+                    factor, Bound(high=1.1), cells=cells, reading=reading
+                ),
                 source=PAPER,
             )
         )
@@ -391,7 +397,11 @@ def estimated_claims(policy: str, right_only: bool, source: str) -> tuple[Claim,
             name=f"closer with more logs: {runs}",
             quantity="change of that ratio from T0 = 1000 to 8000",
             test=BootstrapTest(
-                _change_of_gap(policy), Bound(high=0.0), LOGGED, change, only
+                _change_of_gap(policy),
+                Bound(high=0.0),
+                cells=LOGGED,
+                reading=change,
+                right_only=only,
             ),
             source=source,
         ),
@@ -495,7 +505,13 @@ EXPERIMENTS.add(
         draw=draw_logged,
         panels=LOGGED_PANELS,
         levels=tuple(
-            PublishedResult(cell, policy, level, right_only, why)
+            PublishedResult(
+                cell=cell,
+                policy=policy,
+                published=level,
+                right_only=right_only,
+                why=why,
+            )
             for policy, levels, right_only, why in PUBLISHED
             for cell, level in zip(LOGGED, levels, strict=True)
         ),
@@ -612,9 +628,9 @@ def rate_claim(recipe: str, right_only: bool, source: str) -> Claim:
         test=BootstrapTest(
             rate(recipe, right_only),
             Bound(-0.65, -0.35),
-            tuple(cell.name for cell in SPLIT_CELLS.values()),
-            f"exponent {{value}} with {runs}",
-            recipe if right_only else None,
+            cells=tuple(cell.name for cell in SPLIT_CELLS.values()),
+            reading=f"exponent {{value}} with {runs}",
+            right_only=recipe if right_only else None,
         ),
         source=source,
     )

@@ -353,7 +353,7 @@ def goals() -> list[Claim]:
             f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}",
             world,
             judge,
-            LOGIT,
+            policy=LOGIT,
         )
 
     def share_goal(words: str, quantity: str, bound: float) -> Claim:

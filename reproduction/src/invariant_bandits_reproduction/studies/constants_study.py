@@ -383,8 +383,14 @@ WORLDS = (
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),
     World("invariance broken", StressEpisodes(broken=1.0), 1000),
     World("a walk goes on", StressEpisodes(drift="walk", residual_dim=10), 1000),
-    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, None),
-    World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, None, FIXED_TIMES),
+    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, caution=None),
+    World(
+        "5 arms, all changed",
+        FixedArms(5, changed=1.0),
+        2000,
+        caution=None,
+        times=FIXED_TIMES,
+    ),
 )
 CAUTION_WORLDS = (
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),

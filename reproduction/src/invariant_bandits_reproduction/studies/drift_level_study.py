@@ -121,7 +121,7 @@ SIZES = {
 def cells() -> list[LevelCell]:
     """Every row of the page."""
     return [
-        LevelCell(kind, clicks, columns, rounds, share)
+        LevelCell(kind=kind, clicks=clicks, columns=columns, rounds=rounds, share=share)
         for kind, sizes in SIZES.items()
         for clicks in (False, True)
         for (columns, rounds), share in sizes.items()

@@ -122,13 +122,13 @@ def judge(setting: OfflineCell, seed: tuple[int, ...]) -> Recovery:
         truth, _ = draw(setting, seed)
         planted = (truth.split.invariant_dim, truth.split.residual_dim)
         return Recovery(
-            planted,
-            REFUSED,
-            1.0,
-            float(np.linalg.norm(truth.component)),
-            (),
-            0.0,
-            False,
+            planted=planted,
+            found=REFUSED,
+            projection_error=1.0,
+            component_error=float(np.linalg.norm(truth.component)),
+            block_sizes=(),
+            seconds=0.0,
+            converged=False,
         )
 
 

@@ -369,7 +369,7 @@ def verdicts(outcome: StudyOutcome, *, beside: Collection[str] = ()) -> Judged:
         apart = mean_of(of[AUTO] - of[rival]).with_error(digits, sign="+")
         numbers = f"{of[AUTO].mean():.{digits}f} against {of[rival].mean():.{digits}f} of {rival}, {apart}"
         verdict = decide(margin.value <= 0.0, mean_of(of[AUTO]), numbers, margin)
-        return Claim("AutoISD leads", where, lambda _: verdict, AUTO), verdict
+        return Claim("AutoISD leads", where, lambda _: verdict, policy=AUTO), verdict
 
     judged = [lead(world, of, 1.0, 1) for world, of in outcome.values.items()]
     for name, of in outcome.more["real"].items():

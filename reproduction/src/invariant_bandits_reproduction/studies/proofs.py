@@ -101,7 +101,12 @@ def prediction_losses(
         after = (1.0 - share) * before * tempered / (before @ tempered) + share * prior
         off = max(off, float(np.abs(after - filters.weights).max()))
     return PredictionLosses(
-        np.array(mixture), np.array(members), prior, trust, share, off
+        mixture=np.array(mixture),
+        members=np.array(members),
+        weights=prior,
+        trust=trust,
+        share=share,
+        weight_error=off,
     )
 
 

@@ -111,7 +111,13 @@ def rounds_of(
     rounds = Feedback.from_full_information(
         centred, rewards[keep], seed=0, counts=sizes, times=times
     )
-    return RealData(name, unit, tuple(columns), rounds, horizons)
+    return RealData(
+        name=name,
+        unit=unit,
+        feature_names=tuple(columns),
+        rounds=rounds,
+        horizons=horizons,
+    )
 
 
 def round_means(rows: Array, starts: Array) -> Array:

@@ -398,7 +398,7 @@ def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> C
         )
         return decide(reached, apart, numbers=rival)
 
-    return Claim(f"{policy}: {words}", stretch, judge, policy)
+    return Claim(f"{policy}: {words}", stretch, judge, policy=policy)
 
 
 def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> Judged:
@@ -447,7 +447,7 @@ def _share_goal(policy: str, key: str, where: str, stretch: str) -> Claim:
         f"{policy}: at most {ALLOWED:g} % below the best simple policy",
         where,
         judge,
-        policy,
+        policy=policy,
     )
 
 
@@ -466,7 +466,10 @@ def _average_goal(policy: str) -> Claim:
         )
 
     return Claim(
-        f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy
+        f"{policy}: above the best simple policy on average",
+        EVERY_SET,
+        judge,
+        policy=policy,
     )
 
 

@@ -135,11 +135,11 @@ def read_draw(task: tuple[str, int]) -> Draw:
         if effect["drifts"]
     }
     return Draw(
-        found,
-        stopped,
-        len(log.leaking & features),
-        len(log.drifting - named),
-        len(named - log.drifting),
+        found=found,
+        stopped=stopped,
+        leaks=len(log.leaking & features),
+        missed=len(log.drifting - named),
+        others=len(named - log.drifting),
     )
 
 

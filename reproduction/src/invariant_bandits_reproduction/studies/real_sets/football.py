@@ -212,7 +212,14 @@ def all_matches() -> list[Match]:
     names = ("Year", "Round", "HomeTeam", "AwayTeam", "HomeGoals", "AwayGoals")
     rows = zip(days, *(table[name].tolist() for name in names), strict=True)
     matches = [
-        Match(day, year, matchday, home, away, (us, them))
+        Match(
+            day=day,
+            season=year,
+            matchday=matchday,
+            home=home,
+            away=away,
+            goals=(us, them),
+        )
         for day, year, matchday, home, away, us, them in rows
     ]
     return sorted(
