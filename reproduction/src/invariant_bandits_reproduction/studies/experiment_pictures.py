@@ -99,6 +99,7 @@ def played_again(cell: Cell, seed: int, replications: int) -> SimulationResult:
 def write_pictures(results: Path, figures: Path) -> list[Path]:
     """Draw the pictures from the folder of a run into `figures`, with their numbers; returns the paths."""
     found = run.read(results, resamples=2)
+    figures.mkdir(parents=True, exist_ok=True)
     paths = []
     for experiment in chosen(PICTURED):
         numbers = numbers_of(
