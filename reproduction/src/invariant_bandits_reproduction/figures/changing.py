@@ -55,6 +55,7 @@ ROTATION = Cell(
     },
     observe="split",
 )
+"""The authors' seventh experiment, with our policies beside theirs."""
 
 
 def draw_rotation(results: Results, theme_name: str) -> Figure:
@@ -117,6 +118,7 @@ EXPERIMENTS.add(
 )
 
 UNBROKEN = LOGGED_CELLS[3500]
+"""The cell of the paper in which invariance holds, with as many logged rounds."""
 FACING_VIOLATION = named(
     who.LINUCB,
     who.LINUCB_TUNED,
@@ -136,6 +138,7 @@ VIOLATED = {
     }
     for breach in ("jump", "creep")
 }
+"""Breach -> size of the violation -> cell; the invariant part has a length of about 0.8."""
 VIOLATED_CELLS = tuple(cell for cells in VIOLATED.values() for cell in cells.values())
 BROKEN = tuple(cell.name for cell in VIOLATED_CELLS)
 
@@ -166,6 +169,7 @@ def draw_violated(results: Results, theme_name: str) -> Figure:
 
 
 LARGEST_JUMP = VIOLATED["jump"][2.0].name
+"""Where ISD-linUCB must break."""
 VIOLATED_CLAIMS = (
     Claim(
         statement="When the stable part jumps by 2, ISD-linUCB is worse than LinUCB.",
@@ -200,6 +204,7 @@ VIOLATED_CLAIMS = (
         ),
     ),
 )
+"""What a violation does to ISD-linUCB, and not to AutoISD."""
 EXPERIMENTS.add(
     Experiment(
         name="violated-invariance",

@@ -48,6 +48,7 @@ HYPERCUBE_CELLS = {
     )
     for p_res in (1, 2, 3, 4)
 }
+"""p_res -> cell of Appendix D.2."""
 HYPERCUBE = {p_res: cell.name for p_res, cell in HYPERCUBE_CELLS.items()}
 
 
@@ -156,6 +157,7 @@ LONG_COVERAGE = coverage_cell(
     ),
     5000,
 )
+"""The paper's world, the same with noise that hides the terms of M, and T far beyond T0."""
 COVERAGE_CELLS = {
     "T0 = 1,000, T = 500": PAPER_COVERAGE,
     "thirty times the noise": WEAK_COVERAGE,

@@ -70,6 +70,7 @@ RESIDUAL_CELLS = {
     )
     for p_res, blocks in DRIFTING_BLOCKS.items()
 }
+"""p_res -> cell of the paper's Figure 2."""
 RESIDUAL = {p_res: cell.name for p_res, cell in RESIDUAL_CELLS.items()}
 DIMENSION_CELLS = {
     p: _cell(
@@ -79,6 +80,7 @@ DIMENSION_CELLS = {
     )
     for p in range(3, 11)
 }
+"""p -> cell of the paper's Figure 3."""
 DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 
 
@@ -234,6 +236,7 @@ DIMENSION_CLAIMS = (
         ),
     ),
 )
+"""What Section 5.1 says of the number of features; a slope is flat within a fifth of LinUCB's."""
 EXPERIMENTS.add(
     Experiment(
         name="dimension",

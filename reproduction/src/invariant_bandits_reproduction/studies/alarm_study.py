@@ -92,6 +92,7 @@ OTHER_LEVELS = {
         BreakingArms(LATER[1]), link="identity"
     ),
 }
+"""Further worlds without a break, in which an alarm is false; they have no goal."""
 POWER = "an effect of 1 breaks by half"
 
 
@@ -162,6 +163,9 @@ class FeatureCell:
 FEATURE_ROUNDS = 1000
 FEATURE_LEVEL = 0.012
 T_NOISE = PaperWorld(noise="t", noise_freedom=3.0)
+"""Rounds per run, most false alarms (a level of 1 % and the error of 2,000 runs), and noise with heavy
+tails.
+"""
 FEATURE_CELLS = {
     "paper's world, T0 = 1,000": FeatureCell(PaperEpisodes(logged=1000)),
     "t noise with 3 degrees of freedom, T0 = 2,000": FeatureCell(
@@ -181,7 +185,9 @@ FEATURE_CELLS = {
         PaperEpisodes(world=PrintedWorld(), logged=4000, violation=0.5), holds=False
     ),
 }
+"""Row of the page -> world of features."""
 FEATURE_GOALS = list(FEATURE_CELLS)[:3]
+"""Rows with a goal."""
 
 
 def feature_trial(task: tuple[str, int, int]) -> tuple[bool, bool, bool]:

@@ -36,10 +36,12 @@ from invariant_bandits_reproduction.studies.harness import (
 
 CONFIDENCE = 0.01
 """Probability that a confidence set fails, for every policy alike; the library's default."""
-# Of the logistic regression: rounds between refits, steps of Newton at most, and the step that ends them.
 REFIT_EVERY = 500
 NEWTON_STEPS = 6
 SMALLEST = 1e-3
+"""Of the logistic regression: rounds between refits, most steps of Newton, and the step that ends
+them.
+"""
 
 
 @dataclass(frozen=True)
@@ -208,10 +210,10 @@ FROM, TO = 500, 1000
 LATE = LabelledArms(logged=20_000, launched_after=2 / 3)
 GOALS: Mapping[str, float] = dict(zip(LATER, (2.6, 3.4, 8.0, 6.2), strict=True))
 """Regret per 1,000 rounds of AutoISD on the log-odds, at most."""
-# What must be true; intervals are of 95 %.
 LEAST_COVERAGE = 0.93
 LEAST_PLAYED = 0.8
 LEAST_NAMED = 0.9
+"""What must be true; intervals are of 95 %."""
 
 
 def worlds() -> dict[str, LabelledArms]:

@@ -358,7 +358,9 @@ CONSTANTS = (
     Constant("`PARKED`", "10⁻⁴", METHOD + ": for speed", _loop("PARKED")),
     Constant("`REST`", "8", METHOD + ": for speed", _loop("REST")),
 )
+"""Every constant of AutoISD with its value, and where the value comes from."""
 CAUTIONS: tuple[float | None, ...] = (0.0, 0.01, 0.03, None)
+"""Values of the option `caution`; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -392,12 +394,14 @@ WORLDS = (
         times=FIXED_TIMES,
     ),
 )
+"""Worlds in which constants are halved and doubled."""
 CAUTION_WORLDS = (
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),
     World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, times=FIXED_TIMES),
     World("5 arms, half changed", FixedArms(5, changed=0.5), 2000, times=FIXED_TIMES),
     World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, times=FIXED_TIMES),
 )
+"""Worlds in which the price of caution is measured."""
 CAUTION_WORDS = (
     "Each cell has the mean regret of AutoISD ± its standard error (worst run in brackets) for one value"
     f" of the option `caution`. Worlds with fixed arms (the same in every round) have {FIXED_TIMES} times"

@@ -37,7 +37,6 @@ from invariant_bandits_reproduction.studies.harness import (
     gather,
 )
 
-# The worlds: a few actions and features, a target policy, and three policies that log.
 ACTIONS, DIM = 4, 3
 TARGET = np.array([0.6, 0.8, 0.0])
 SOFTMAX = np.array([1.0, 0.0, 2.0])
@@ -48,6 +47,9 @@ LOGNORMAL_SPREAD = 1.5
 MEMORY = 0.95
 TRUTH_ROUNDS, TRUTH_CHUNK = 2_000_000, 50_000
 TRUTH_SEED = 987_654_321
+"""Worlds: sizes, the weights of the target policy and of two that log, their uniform shares, the
+reward's slope, spread and memory; and the rounds from which true values are taken.
+"""
 
 Rng: TypeAlias = np.random.Generator
 
@@ -136,6 +138,7 @@ WORLDS: dict[str, RewardWorld] = {
     "drifting baseline": _with_noise(_wave),
     "AR(0.95) noise": _with_noise(_autoregressive),
 }
+"""Name -> rewards."""
 
 
 def _best(offered: Array, coefficients: Array) -> Array:
@@ -159,6 +162,7 @@ LOGGING: dict[str, Callable[[Array], Array]] = {
         (1.0 - EPSILON) * _best(offered, GREEDY) + EPSILON / ACTIONS
     ),
 }
+"""Name -> probabilities (n, K) of the logging policy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,10 +227,11 @@ LINES = (
     *((name, quantity) for name in ESTIMATORS[:-1] for quantity in (VALUE, DIFFERENCE)),
     ("the log", VALUE),
 )
-# The rule of before: an interval of 95 % by the bootstrap over blocks.
+"""Estimator and quantity of every interval."""
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 RESAMPLING_SEED = 20_261_130
+"""The rule of before: an interval of 95 % by the bootstrap over blocks."""
 
 
 # -- the rule of before --
@@ -443,10 +448,11 @@ def _parts(estimates: Sequence[Estimate]) -> list[Contributions]:
 
 
 PROMISED = ("DR", "SNIPS", "replay")
-# The bound is .03 below the nominal .95: nearly three errors of a share over 400 logs. Cells
-# with fewer than 50 conclusive logs are not judged: the error there is above .03.
 ENOUGH = Bound(low=0.92)
 FEWEST_CONCLUDING = 50
+"""Coverage to reach, .03 below the nominal .95: nearly three errors of a share over 400 logs; and the
+fewest conclusive logs for a judgement: with fewer the error is above .03.
+"""
 IN_DETAIL = ("clicks 1 %", "revenue, 99 % zeros", "AR(0.95) noise")
 WHY_MISSED = (
     "Blocks see dependence only that is short against them. Noise that remembers 0.95 of the round before"

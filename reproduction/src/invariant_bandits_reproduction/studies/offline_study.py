@@ -156,6 +156,7 @@ KINDS = {
     "16 windows": OfflineCell("", 0, UNIFORM, windows=16),
     "25 windows": OfflineCell("", 0, UNIFORM, windows=25),
 }
+"""Kind of logs -> how they are generated and read."""
 CHOSEN = (
     "| choice of settings | result |\n"
     "|---|---|\n"

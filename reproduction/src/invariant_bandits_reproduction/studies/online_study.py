@@ -97,6 +97,7 @@ PAPER = PaperEpisodes()
 FAST_ROTATION = PaperEpisodes(
     PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating"
 )
+"""The authors' seventh experiment."""
 
 PAPER_ROWS = tuple(
     row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged))
@@ -107,24 +108,31 @@ NO_DRIFT = row(
     PaperEpisodes(PaperWorld(varying=None), logged=1000),
     drifts=False,
 )
+"""The paper's rows, and a world without drift."""
 WEAK_DRIFT = row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
+"""A fifth of the paper's drift."""
 GREEDY_LOGS = row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
 WELL_CONDITIONED = row(
     "T0 = 1000, well-conditioned",
     PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
 )
+"""Blocks whose covariances are well-conditioned."""
 SMALL_JUMP = row(
     "T0 = 8000, invariant part jumps by 0.5", replace(PAPER, violation=0.5)
 )
+"""A violation of half a unit."""
 LARGE_JUMP = row("T0 = 8000, invariant part jumps by 2", replace(PAPER, violation=2.0))
+"""A violation of more than twice the length of the invariant part."""
 SEVENTH = row(
     "T0 = 2000, fast rotation (seventh)", FAST_ROTATION, memory=SlidingWindow(25)
 )
+"""The authors' seventh experiment, with their window."""
 FIXED_ACTIONS = row(
     "T0 = 8000, 20 fixed actions, T = 1000",
     replace(PAPER, fixed_actions=20),
     horizon=1000,
 )
+"""The same actions in every round."""
 FEW_FEATURES = tuple(
     row(
         f"T0 = 2000, p = {p}, two directions drift, T = 100",
@@ -135,6 +143,7 @@ FEW_FEATURES = tuple(
     )
     for p in (3, 4, 5)
 )
+"""The paper's Figure 3 with few features."""
 ROWS = (
     *PAPER_ROWS,
     NO_DRIFT,
@@ -163,6 +172,7 @@ PUBLISHED_MEMORIES: tuple[Memory, ...] = (
     Discount(0.97),
     Restart(50),
 )
+"""Memories of the pairs that the page compares, unlifted and lifted."""
 
 
 @dataclass(frozen=True)

@@ -395,3 +395,4 @@ PEERS: Mapping[str, Peer] = {
         labelled=True,
     ),
 }
+"""Policies of other packages, each with the settings among which it is tuned."""

@@ -115,6 +115,7 @@ WORLDS: Mapping[str, World] = {
         LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True
     ),
 }
+"""Name -> simulated world."""
 
 
 class Variant(NamedTuple):

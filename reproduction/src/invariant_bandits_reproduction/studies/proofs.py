@@ -24,6 +24,7 @@ ACTIONS, NOISE = 5, 1.0
 HORIZONS = (50, 100, 200, 400)
 """Rounds after which the regret of posterior sampling is drawn."""
 SHAPE: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4.5}
+"""How measured values are drawn."""
 
 
 # -- the mixture and its members --

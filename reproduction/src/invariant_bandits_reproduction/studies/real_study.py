@@ -55,10 +55,10 @@ from invariant_bandits_reproduction.studies.real_policies import (
 from invariant_bandits_reproduction.studies.real_rounds import RealData
 from invariant_bandits_reproduction.studies.rolling import play_from, rolling_origins
 
-# Of the page: starting dates, draws of the logged actions, and their seed.
 DATES = 24
 REPLICATIONS = 4
 SEED = 20270113
+"""Of the page: starting dates, draws of the logged actions, and their seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -528,6 +528,7 @@ def charted(
 
 
 DIGITS = {"minutes": 2, "stars": 3, "percent": 2, "goals": 3, "doublings": 3}
+"""Unit of the reward -> decimals that a page shows."""
 
 
 def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:

@@ -143,9 +143,9 @@ def _is_text(line: Any) -> bool:
 
 
 Behaviour = dict[str, Any]
-# Rounds and repetitions of a fixed run: all runs together take seconds.
 HORIZON = 60
 REPETITIONS = 2
+"""Rounds and repetitions of a fixed run: all runs together take seconds."""
 
 
 def _regrets(policies: Iterable[str], world: Any) -> Behaviour:

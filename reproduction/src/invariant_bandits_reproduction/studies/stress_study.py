@@ -205,6 +205,7 @@ CONTEXTUAL = tuple(
     )
     for words, changed in CHANGED
 )
+"""Worlds in which an arm depends on a context of two values."""
 WORLDS = (*VARIED, *FIXED, *CONTEXTUAL)
 
 
@@ -276,11 +277,13 @@ def goals() -> list[Claim]:
     return judged
 
 
-# Goals: a normal posterior has 5 % and 0.3 % beyond two and three deviations.
 BEYOND_TWO = 0.08
 BEYOND_THREE = 0.02
 FALSE_ALARMS = 0.02
 LEAST_POWER = 0.95
+"""Goals: a normal posterior has 5 % and 0.3 % beyond two and three deviations; alarms at a level of 1
+%.
+"""
 ALARM_SEEDS = 1000  # where the places of their seeds begin
 
 

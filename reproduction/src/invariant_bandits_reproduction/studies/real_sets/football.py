@@ -20,15 +20,15 @@ CLIP = 4.0
 """Largest difference of goals that counts as a reward."""
 DAYS_APART = 3
 """Matches that were moved by more days are left out."""
-# Matches looked back upon: weeks, a season, and a season at home.
 FORM = 5
 LONG = 34
 GROUND = 17
-# Of the Elo rating, on its usual scale.
+"""Matches looked back upon: weeks, a season, and a season at home."""
 START = 1500.0
 STEP = 20.0
 HOME_BONUS = 80.0
 SPREAD = 400.0
+"""Of the Elo rating, on its usual scale."""
 FEATURES = (
     *(
         "at home",
