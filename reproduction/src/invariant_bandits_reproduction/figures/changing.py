@@ -89,16 +89,16 @@ EXPERIMENTS.add(
         name="fast-rotation",
         title="The drifting part rotates fast online",
         paper=(
-            "not in the paper; the authors' later experiment, which Appendix B.2 "
-            "proposes"
+            "not in the paper; the authors' later experiment, which Appendix B.2"
+            " proposes"
         ),
         question=(
-            "What if the drifting dimensions never come to rest? Here their "
-            "coefficients turn round and round."
+            "What if the drifting dimensions never come to rest? Here their"
+            " coefficients turn round and round."
         ),
         caption=(
-            "p = 10, of which 2 drift; T0 = 2,000, T = 500; bands are two "
-            "standard errors. AutoISD needs no window."
+            "p = 10, of which 2 drift; T0 = 2,000, T = 500; bands are two"
+            " standard errors. AutoISD needs no window."
         ),
         cells=(ROTATION,),
         claims=(
@@ -194,8 +194,8 @@ VIOLATED_CLAIMS = (
     ),
     Claim(
         statement=(
-            "With invariance violated AutoISD stays below LinUCB with a tuned "
-            "exploration (0.3)."
+            "With invariance violated AutoISD stays below LinUCB with a tuned"
+            " exploration (0.3)."
         ),
         name="AutoISD below tuned LinUCB whatever happens to invariance",
         quantity="largest ratio of mean regrets",
@@ -211,13 +211,13 @@ EXPERIMENTS.add(
         title="When the stable part is not stable",
         paper="no figure; what if Assumption 1 is broken",
         question=(
-            "The logs promise that seven dimensions never change. What if they "
-            "do, once the policy is live?"
+            "The logs promise that seven dimensions never change. What if they"
+            " do, once the policy is live?"
         ),
         caption=(
-            "T0 = 3,500, T = 500; the invariant coefficients move in a random "
-            "direction by the distance shown (their own length is about 0.8). "
-            "Logarithmic axis; bars are two standard errors."
+            "T0 = 3,500, T = 500; the invariant coefficients move in a random"
+            " direction by the distance shown (their own length is about 0.8)."
+            " Logarithmic axis; bars are two standard errors."
         ),
         cells=(UNBROKEN, *VIOLATED_CELLS),
         claims=VIOLATED_CLAIMS,
@@ -309,8 +309,8 @@ def hedge_claim(policy: str, rival: str, world: str) -> Claim:
     reading = f"{{value}} times with {world}"
     return Claim(
         statement=(
-            f"{policy} has a lower mean regret than {rival}, in every world where "
-            "both play."
+            f"{policy} has a lower mean regret than {rival}, in every world where"
+            " both play."
         ),
         name=f"{policy} below {rival}: {world}",
         quantity="ratio of mean regrets",
@@ -324,13 +324,13 @@ EXPERIMENTS.add(
         title="AutoISD against all",
         paper="no figure; beyond the paper",
         question=(
-            "One policy without tuning, in worlds that keep the paper's "
-            "assumptions and in worlds that break them."
+            "One policy without tuning, in worlds that keep the paper's"
+            " assumptions and in worlds that break them."
         ),
         caption=(
-            "Mean regret (mark) and worst run (end of the line) on a logarithmic "
-            "axis; to the left is better. T0 = 3,500 and T = 500 unless the row "
-            "says otherwise."
+            "Mean regret (mark) and worst run (end of the line) on a logarithmic"
+            " axis; to the left is better. T0 = 3,500 and T = 500 unless the row"
+            " says otherwise."
         ),
         cells=tuple(WORLDS.values()),
         claims=tuple(

@@ -36,16 +36,16 @@ REPORT_ORDER = (
 # Why a level may differ from the published one.
 CHANCE = "No difference of settings is known that explains these distances."
 BLOW_UPS = (
-    "Means of the published recipe are ruled by a few runs that call a drifting "
-    "direction stable and then cost hundreds or thousands: they vary much from "
-    "one set of repetitions to the next. The authors' logs also share one series "
-    "of covariances over all repetitions; here every repetition draws its own, "
-    "which the recipe finds harder."
+    "Means of the published recipe are ruled by a few runs that call a drifting"
+    " direction stable and then cost hundreds or thousands: they vary much from"
+    " one set of repetitions to the next. The authors' logs also share one series"
+    " of covariances over all repetitions; here every repetition draws its own,"
+    " which the recipe finds harder."
 )
 RADII = (
-    "The levels of the policies that forget depend on constants of their radii "
-    "which the paper does not state, above all the bound L on the length of a "
-    "feature vector: here L = 1 and the radius published with each memory."
+    "The levels of the policies that forget depend on constants of their radii"
+    " which the paper does not state, above all the bound L on the length of a"
+    " feature vector: here L = 1 and the radius published with each memory."
 )
 
 

@@ -81,8 +81,8 @@ def bound_claim(policy: str) -> Claim:
     cells = tuple(HYPERCUBE.values())
     return Claim(
         statement=(
-            "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T "
-            "of regret."
+            "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T"
+            " of regret."
         ),
         name=f"lower bound: {policy}",
         quantity="mean regret in units of the bound, smallest over p_res",
@@ -99,13 +99,13 @@ EXPERIMENTS.add(
         title="The lower bound",
         paper="Appendix D.2",
         question=(
-            "Is there a world in which even full knowledge of the stable part "
-            "leaves a regret of order p_res·√T?"
+            "Is there a world in which even full knowledge of the stable part"
+            " leaves a regret of order p_res·√T?"
         ),
         caption=(
-            "Actions are the vertices of the hypercube, residual coefficients "
-            "±1/√T with random signs, T = 500; the mean over repetitions "
-            "estimates the mean over instances. Bars are two standard errors."
+            "Actions are the vertices of the hypercube, residual coefficients"
+            " ±1/√T with random signs, T = 500; the mean over repetitions"
+            " estimates the mean over instances. Bars are two standard errors."
         ),
         cells=tuple(HYPERCUBE_CELLS.values()),
         claims=tuple(map(bound_claim, HYPERCUBE_POLICIES)),
@@ -187,8 +187,8 @@ def covered(policy: str, world: str) -> Claim:
     promised = FAILING_SETS[policy] * LEVEL
     return Claim(
         statement=(
-            f"In at most {promised:.0%} of the runs mean ± width misses a true "
-            "mean in any round."
+            f"In at most {promised:.0%} of the runs mean ± width misses a true"
+            " mean in any round."
         ),
         name=f"covered, {policy}, {world}",
         quantity="share of runs with a miss",
@@ -201,9 +201,9 @@ def missed(policy: str, world: str) -> Claim:
     promised = FAILING_SETS[policy] * LEVEL
     return Claim(
         statement=(
-            f"In more than {promised:.0%} of the runs the default width, which "
-            "leaves out the error that the stable part carries over, misses a "
-            "true mean."
+            f"In more than {promised:.0%} of the runs the default width, which"
+            " leaves out the error that the stable part carries over, misses a"
+            " true mean."
         ),
         name=f"not covered, {policy}, {world}",
         quantity="share of runs with a miss",
@@ -253,15 +253,15 @@ EXPERIMENTS.add(
         title="Coverage of the confidence widths",
         paper="not in the paper; the confidence sets of this library",
         question=(
-            "A low regret does not validate a radius. Does mean ± width contain "
-            "the truth as often as it promises?"
+            "A low regret does not validate a radius. Does mean ± width contain"
+            " the truth as often as it promises?"
         ),
         caption=(
-            "Dots: share of repetitions with at least one round in which some "
-            "offered action's true mean lies outside mean ± width. Lines: what is"
+            "Dots: share of repetitions with at least one round in which some"
+            " offered action's true mean lies outside mean ± width. Lines: what is"
             " promised, η = 0.05 for each set that may fail. The middle world has"
-            " thirty times the noise, so that the terms with the bound M hide no "
-            "error of the other terms."
+            " thirty times the noise, so that the terms with the bound M hide no"
+            " error of the other terms."
         ),
         cells=tuple(COVERAGE_CELLS.values()),
         claims=tuple(coverage_claims()),

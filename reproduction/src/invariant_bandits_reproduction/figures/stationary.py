@@ -155,8 +155,8 @@ RESIDUAL_CLAIMS = (
     ),
     Claim(
         statement=(
-            "The regret of ISD-linUCB grows (approximately) linearly with the "
-            "number of drifting dimensions."
+            "The regret of ISD-linUCB grows (approximately) linearly with the"
+            " number of drifting dimensions."
         ),
         name="linear in p_res",
         quantity="R² of a straight line through the means",
@@ -174,9 +174,9 @@ EXPERIMENTS.add(
             " dimensions, p_res, not p = 10?"
         ),
         caption=(
-            "p = 10, T0 = 2,000 logged rounds, T = 100. Left: mean over "
-            "repetitions, band of two standard errors. Right: all repetitions, "
-            "box from the lower to the upper quartile with the median."
+            "p = 10, T0 = 2,000 logged rounds, T = 100. Left: mean over"
+            " repetitions, band of two standard errors. Right: all repetitions,"
+            " box from the lower to the upper quartile with the median."
         ),
         cells=tuple(RESIDUAL_CELLS.values()),
         claims=RESIDUAL_CLAIMS,
@@ -226,8 +226,8 @@ DIMENSION_CLAIMS = (
     ),
     Claim(
         statement=(
-            "AutoISD, which does not know the split, stays below ISD-linUCB, "
-            "which does."
+            "AutoISD, which does not know the split, stays below ISD-linUCB,"
+            " which does."
         ),
         name="AutoISD below ISD-linUCB for every p",
         quantity="largest ratio of mean regrets over p",
@@ -243,12 +243,12 @@ EXPERIMENTS.add(
         title="Regret over the number of features",
         paper="Figure 3 and Section 5.1; Theorem 2",
         question=(
-            "Two dimensions drift, more and more features are stable: who has to "
-            "learn them again?"
+            "Two dimensions drift, more and more features are stable: who has to"
+            " learn them again?"
         ),
         caption=(
-            "p_res = 2, T0 = 2,000, T = 100: mean regret after 100 rounds; bars "
-            "are two standard errors."
+            "p_res = 2, T0 = 2,000, T = 100: mean regret after 100 rounds; bars"
+            " are two standard errors."
         ),
         cells=tuple(DIMENSION_CELLS.values()),
         claims=DIMENSION_CLAIMS,
@@ -277,8 +277,8 @@ def comparable(cells: Iterable[str], over: str) -> tuple[Claim, ...]:
         claims.append(
             Claim(
                 statement=(
-                    f"In this stationary online phase {policy} is comparable to "
-                    f"LinUCB, for every {over}."
+                    f"In this stationary online phase {policy} is comparable to"
+                    f" LinUCB, for every {over}."
                 ),
                 name=f"{policy} comparable to LinUCB over {over}",
                 quantity=(
@@ -294,10 +294,10 @@ def comparable(cells: Iterable[str], over: str) -> tuple[Claim, ...]:
 
 
 NEVER_FORGOTTEN = (
-    "With a window of T rounds nothing is ever forgotten: SW-linUCB differs from "
-    "LinUCB by its radius alone. The published one, σ√(d·log((1 + wL²/λ)/δ)) + "
-    "√λ·S, is wider than LinUCB's log-determinant, and what it explores more is "
-    "the whole difference."
+    "With a window of T rounds nothing is ever forgotten: SW-linUCB differs from"
+    " LinUCB by its radius alone. The published one, σ√(d·log((1 + wL²/λ)/δ)) +"
+    " √λ·S, is wider than LinUCB's log-determinant, and what it explores more is"
+    " the whole difference."
 )
 """Ends the captions of both comparisons with the policies that forget."""
 EXPERIMENTS.add(
@@ -306,12 +306,12 @@ EXPERIMENTS.add(
         title="Policies that forget, over the number of features",
         paper="Figure 6 and Appendix B.2",
         question=(
-            "Online nothing changes. Do policies made for change, SW- and "
-            "D-linUCB, do as LinUCB does?"
+            "Online nothing changes. Do policies made for change, SW- and"
+            " D-linUCB, do as LinUCB does?"
         ),
         caption=(
-            "As the figure before, with SW-linUCB (window T) and D-linUCB "
-            f"(discount 0.999). {NEVER_FORGOTTEN}"
+            "As the figure before, with SW-linUCB (window T) and D-linUCB"
+            f" (discount 0.999). {NEVER_FORGOTTEN}"
         ),
         cells=tuple(DIMENSION_CELLS.values()),
         claims=comparable(DIMENSION.values(), "p"),
@@ -394,8 +394,8 @@ def estimated_claims(policy: str, right_only: bool, source: str) -> tuple[Claim,
         ),
         Claim(
             statement=(
-                "The regret of ISD-linUCB with an estimated split is closer to "
-                "the oracle's with 8,000 logged rounds than with 1,000."
+                "The regret of ISD-linUCB with an estimated split is closer to"
+                " the oracle's with 8,000 logged rounds than with 1,000."
             ),
             name=f"closer with more logs: {runs}",
             quantity="change of that ratio from T0 = 1000 to 8000",
@@ -410,8 +410,8 @@ def estimated_claims(policy: str, right_only: bool, source: str) -> tuple[Claim,
         ),
         Claim(
             statement=(
-                "The regret of ISD-linUCB with an estimated split is lower than "
-                "LinUCB's for all T0."
+                "The regret of ISD-linUCB with an estimated split is lower than"
+                " LinUCB's for all T0."
             ),
             name=f"below LinUCB for every T0: {runs}",
             quantity="largest ratio to LinUCB over T0",
@@ -461,8 +461,8 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
             every = sample.final(cell.name, policy)
             kept = sample.final(cell.name, policy)[right == 1.0]
             table.setdefault(policy, {})[f"T0 = {logged:,}"] = (
-                f"{int(right.sum())} of {len(right)} right, {int((dims > 7).sum())} with p_inv too large; "
-                f"regret {every.mean():.1f} (worst {every.max():.0f}), right only "
+                f"{int(right.sum())} of {len(right)} right, {int((dims > 7).sum())} with p_inv too large;"
+                f" regret {every.mean():.1f} (worst {every.max():.0f}), right only "
                 + (
                     f"{kept.mean():.1f} (worst {kept.max():.0f})"
                     if len(kept)
@@ -474,8 +474,8 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
 
 BELOW_ORACLE = Claim(
     statement=(
-        "AutoISD, which estimates everything, stays below ISD-linUCB with oracle "
-        "subspaces, all runs."
+        "AutoISD, which estimates everything, stays below ISD-linUCB with oracle"
+        " subspaces, all runs."
     ),
     name="AutoISD below the oracle for every T0",
     quantity="largest ratio of mean regrets over T0",
@@ -487,18 +487,18 @@ EXPERIMENTS.add(
         title="Regret over the number of logged rounds, split estimated",
         paper="Figure 4 and Section 5.2; Theorem 3",
         question=(
-            "Nothing is known beforehand. Do the logs tell enough about what is "
-            "stable, and what if they mislead?"
+            "Nothing is known beforehand. Do the logs tell enough about what is"
+            " stable, and what if they mislead?"
         ),
         caption=(
             'p = 10, of which 3 drift; T = 500. "Published recipe" is our rebuild'
-            " of the paper's estimator, with choices of ours where its "
-            "description leaves them open (25 overlapping windows, correlation "
-            "threshold by cross-validation, pooled component). On the right only "
-            "the repetitions count in which a policy's own split has the right "
-            "dimensions, which cannot be known in practice; right dimensions do "
-            "not mean right directions. Note the logarithmic axis; bars are two "
-            "standard errors."
+            " of the paper's estimator, with choices of ours where its"
+            " description leaves them open (25 overlapping windows, correlation"
+            " threshold by cross-validation, pooled component). On the right only"
+            " the repetitions count in which a policy's own split has the right"
+            " dimensions, which cannot be known in practice; right dimensions do"
+            " not mean right directions. Note the logarithmic axis; bars are two"
+            " standard errors."
         ),
         cells=tuple(LOGGED_CELLS.values()),
         claims=(
@@ -530,8 +530,8 @@ EXPERIMENTS.add(
             "The same comparison with SW- and D-linUCB where the split is estimated."
         ),
         caption=(
-            "T = 500, all repetitions; SW-linUCB with window T, D-linUCB with "
-            f"discount 0.999. {NEVER_FORGOTTEN}"
+            "T = 500, all repetitions; SW-linUCB with window T, D-linUCB with"
+            f" discount 0.999. {NEVER_FORGOTTEN}"
         ),
         cells=tuple(LOGGED_CELLS.values()),
         claims=comparable(LOGGED, "T0"),
@@ -623,8 +623,8 @@ def rate_claim(recipe: str, right_only: bool, source: str) -> Claim:
     runs = f"{RECIPES[recipe]}, {COUNTED[right_only]}"
     return Claim(
         statement=(
-            "The distance between the estimated and the true subspaces, times "
-            "√T0, stays constant."
+            "The distance between the estimated and the true subspaces, times"
+            " √T0, stays constant."
         ),
         name=f"error falls as 1/√T0: {runs}",
         quantity="slope of the log median of ‖Π̂−Π‖ over log T0",
@@ -645,13 +645,13 @@ EXPERIMENTS.add(
         title="How fast the estimated split approaches the true one",
         paper="Figure 5 and Appendix B.1; Assumption 3",
         question=(
-            "Does the distance between the estimated and the true subspaces fall "
-            "as 1/√T0?"
+            "Does the distance between the estimated and the true subspaces fall"
+            " as 1/√T0?"
         ),
         caption=(
-            "Median over repetitions of the operator norm of the difference of "
-            "the projections (1 where the dimensions are wrong), bands from the "
-            "lower to the upper quartile of all runs."
+            "Median over repetitions of the operator norm of the difference of"
+            " the projections (1 where the dimensions are wrong), bands from the"
+            " lower to the upper quartile of all runs."
         ),
         cells=tuple(SPLIT_CELLS.values()),
         claims=tuple(rate_claim(*tested) for tested in TESTED),
