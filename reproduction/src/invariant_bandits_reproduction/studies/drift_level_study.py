@@ -187,7 +187,7 @@ def mean_slope(levels: Array, spread: float) -> float:
     return float((chances * (1.0 - chances) @ weights).mean() / np.sqrt(2.0 * np.pi))
 
 
-class Found(NamedTuple):
+class FitResult(NamedTuple):
     """What a fit says of a log: whether anything drifts, whether the reversed effect does, and the effects
     (A, q) with their errors.
     """
@@ -198,7 +198,7 @@ class Found(NamedTuple):
     errors: Array
 
 
-def fit(cell: LevelCell, log: PlantedLog) -> Found:
+def fit(cell: LevelCell, log: PlantedLog) -> FitResult:
     """Fit the model of the cell's kind."""
     if cell.kind == ROWS:
         return _fit_rows(log)
@@ -214,7 +214,7 @@ def fit(cell: LevelCell, log: PlantedLog) -> Found:
         shared = np.tile(values[layout.own_dim : layout.dim], (ARMS, 1))
         return np.hstack([own, shared])
 
-    return Found(
+    return FitResult(
         bool(drifting),
         bool(places & {effect.place for effect in drifting}),
         by_arm(evidence[0, : layout.dim]),
@@ -244,13 +244,13 @@ def _statistics(cell: LevelCell, log: PlantedLog) -> ArmStatistics:
     return ArmStatistics.from_features(encoding, phi, log.rewards, WINDOWS)
 
 
-def _fit_rows(log: PlantedLog) -> Found:
+def _fit_rows(log: PlantedLog) -> FitResult:
     # The levels of the arms are part of the noise: these rows say nothing of arms.
     decomposition = InvariantSubspaceDecomposition()
     decomposition.fit(log.features, log.rewards, windows=WINDOWS)
     mean, covariance = decomposition.paths_.weighted_mean()
     first = decomposition.split_.residual[0]
-    return Found(
+    return FitResult(
         bool(decomposition.varies_.any()),
         bool(first @ first > 0.5),
         mean[None, :],
@@ -265,14 +265,14 @@ def trial(task: tuple[LevelCell, int, int]) -> tuple[float, float, float, float]
     cell, seed, index = task
     rng = np.random.default_rng((seed, index))
     log = draw(cell, rng, reversed_effect=False)
-    found = fit(cell, log)
-    effects = log.effects[: len(found.effects)]
-    covered = np.abs(found.effects - effects) <= Z * found.errors
+    fitted = fit(cell, log)
+    effects = log.effects[: len(fitted.effects)]
+    covered = np.abs(fitted.effects - effects) <= Z * fitted.errors
     named = float("nan")
     if index % 2 == 0:
         named = float(fit(cell, draw(cell, rng, reversed_effect=True)).names_reversed)
     return (
-        float(found.drifts),
+        float(fitted.drifts),
         float(covered[effects == 0.0].mean()),
         float(covered[effects != 0.0].mean()),
         named,
