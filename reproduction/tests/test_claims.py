@@ -5,8 +5,9 @@ import pytest
 
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits_reproduction import claims
-from invariant_bandits_reproduction import claims as statistics
-from invariant_bandits_reproduction.claims import Bound, Claim, Sample
+from invariant_bandits_reproduction import regret_claims as statistics
+from invariant_bandits_reproduction.claims import Bound, Claim
+from invariant_bandits_reproduction.regret_claims import BootstrapTest, Sample
 
 
 def result(finals, rounds=None, observations=None):
@@ -30,12 +31,14 @@ def growing_as(exponent, n=60, seed=0):
     return result({"policy": noise * rounds**exponent})
 
 
+def claim_about(statistic, bound, cells, right_only=None):
+    """A claim that a statistic of cells meets a bound."""
+    test = BootstrapTest(statistic, bound, cells, "{value} times", right_only)
+    return Claim("s", "c", test)
+
+
 def sublinear(cell="cell"):
-    return Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    return claim_about(
         statistics.growth_exponent(cell, "policy"),
         Bound(high=1.0),
         (cell,),
@@ -47,18 +50,14 @@ def sublinear(cell="cell"):
 )
 def test_the_growth_exponent_that_was_planted_is_found(exponent, word):
     verdict = sublinear().judge({"cell": growing_as(exponent)})
-    assert verdict.value == pytest.approx(exponent, abs=1e-9)
+    assert verdict.measured.value == pytest.approx(exponent, abs=1e-9)
     assert verdict.word == word
 
 
 def test_a_statistic_on_its_bound_is_undecided():
     rng = np.random.default_rng(1)
     values = rng.normal(1.0, 0.2, size=40)
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=float(values.mean())),
         ("cell",),
@@ -77,11 +76,7 @@ def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
     """The standard error of the mean is 0.03: a bound that much below it is missed, but not beyond doubt."""
     values = np.random.default_rng(1).normal(1.0, 0.2, size=40)
     bound = Bound(high=float(values.mean()) + shift)
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         lambda sample: sample.mean("cell", "policy"),
         bound,
         ("cell",),
@@ -94,11 +89,7 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     1e-4.
     """
     rng = np.random.default_rng(2)
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         lambda sample: sample.mean("cell", "policy"),
         Bound(),
         ("cell",),
@@ -108,7 +99,7 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
         verdict = claim.judge(
             {"cell": result({"policy": column(rng.normal(3.0, 1.0, 40))})}
         )
-        covered += verdict.low <= 3.0 <= verdict.high
+        covered += verdict.measured.low <= 3.0 <= verdict.measured.high
     assert 170 <= covered <= 199
 
 
@@ -156,18 +147,14 @@ def test_the_largest_ratio_and_factor_are_those_of_the_worst_cell():
 
 def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest():
     values = column([1.0, 2.0, 300.0, 3.0])
-    right = {"policy": {claims.RIGHT_DIMENSIONS: np.array([1.0, 1.0, 0.0, 1.0])}}
+    right = {"policy": {statistics.RIGHT_DIMENSIONS: np.array([1.0, 1.0, 0.0, 1.0])}}
     found = {"cell": result({"policy": values, "rival": values}, observations=right)}
     assert Sample(found).mean("cell", "policy") == pytest.approx(76.5)
     assert Sample(found, right_only=True).mean("cell", "policy") == pytest.approx(2.0)
     assert Sample(found, right_only=True).mean("cell", "rival") == pytest.approx(
         76.5
     )  # it estimates no split
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=5.0),
         ("cell",),
@@ -177,13 +164,9 @@ def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest
 
 
 def test_a_claim_about_runs_that_do_not_exist_is_not_testable():
-    wrong = {"policy": {claims.RIGHT_DIMENSIONS: np.zeros(5)}}
+    wrong = {"policy": {statistics.RIGHT_DIMENSIONS: np.zeros(5)}}
     found = {"cell": result({"policy": column(np.ones(5))}, observations=wrong)}
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         lambda sample: sample.mean("cell", "policy"),
         Bound(high=5.0),
         ("cell",),
@@ -196,17 +179,13 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
     """The ratio of two policies that move together has no spread; drawn apart it would have."""
     values = column(np.random.default_rng(4).uniform(1, 9, 30))
     found = {"cell": result({"policy": 2 * values, "rival": values})}
-    claim = Claim(
-        "c",
-        "s",
-        "q",
-        "{value} times",
+    claim = claim_about(
         statistics.ratio("cell", "policy", "rival"),
         Bound(high=3.0),
         ("cell",),
     )
     verdict = claim.judge(found)
-    assert (verdict.low, verdict.high) == pytest.approx((2.0, 2.0))
+    assert (verdict.measured.low, verdict.measured.high) == pytest.approx((2.0, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -233,15 +212,14 @@ def test_the_claims_of_coverage_fail_where_sets_miss_and_are_not_the_papers(
         assert claim.source == "ours"
 
 
-WORDS = "c", "A loses less than B in every world.", "ratio"
-
-
 def planted(world, value):
     """A test that A has `value` times the regret of B in a world, with its results."""
     rng = np.random.default_rng(5)
     rival = 100.0 + rng.normal(size=40)
     cell = result({"A": column(value * rival), "B": column(rival)})
-    claim = statistics.below(*WORDS, f"{{value}} times in {world}", [world], ("A", "B"))
+    reading = f"{{value}} times in {world}"
+    test = statistics.below([world], ("A", "B"), reading)
+    claim = Claim("A loses less than B in every world.", world, test)
     return claim, claim.judge({world: cell}, resamples=50)
 
 
@@ -279,5 +257,5 @@ def test_closer_with_more_logs_fails_if_the_regret_is_farther_from_the_oracles()
                 LINUCB: column(3.0 * oracle),
             }
             found[cell] = result(finals)
-        _, closer, _ = stationary._estimated_claims(ISD_ESTIMATED, False, "estimator")
+        _, closer, _ = stationary.estimated_claims(ISD_ESTIMATED, False, "estimator")
         assert closer.judge(found, resamples=50).word == word

@@ -22,11 +22,11 @@ from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from invariant_bandits.storage import FileError
+from invariant_bandits_reproduction import claims
 from invariant_bandits_reproduction import run as reproduction
 from invariant_bandits_reproduction.contenders import AUTO, LINUCB, NAMED
 from invariant_bandits_reproduction.figures.experiment import (
     EXPERIMENTS,
-    TEXTS,
     chosen,
 )
 
@@ -98,7 +98,7 @@ def test_a_report_plays_nothing(whole, monkeypatch):
             "among all tests, and in its own section"
         )
         assert verdict.word in text
-    for words in reproduction.findings(found.verdicts[EXPERIMENT]):
+    for words in claims.findings(found.verdicts[EXPERIMENT]):
         assert words.startswith("Claimed: ")
         assert html.escape(words, quote=False) in text or html.escape(words) in text
     for author in ("Lazzaretto", "Peters", "Pfister"):
@@ -193,7 +193,7 @@ def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
     for experiment in EXPERIMENTS:
         named = {cell.name: cell for cell in experiment.cells}
         for claim in experiment.claims:
-            assert set(claim.cells) <= set(named), claim.name
+            assert set(claim.test.cells) <= set(named), claim.name
         for level in experiment.levels:
             assert level.policy in named[level.cell].policies
 
@@ -208,7 +208,7 @@ def test_only_what_the_paper_claims_of_its_own_policies_counts_as_the_papers():
     for experiment in EXPERIMENTS:
         for claim in experiment.claims:
             sources.setdefault(claim.source, []).append(claim)
-            if experiment.text("paper").startswith(("no", "not")):
+            if experiment.paper.startswith(("no", "not")):
                 assert claim.source == "ours", claim.name
             if any(name in claim.name + claim.statement for name in OUR_POLICIES):
                 assert claim.source in ("ours", "check"), claim.name
@@ -218,7 +218,7 @@ def test_only_what_the_paper_claims_of_its_own_policies_counts_as_the_papers():
                 assert claim.source == "estimator"
             if experiment.name == "lower-bound":
                 assert claim.source == "check"
-    assert set(sources) == set(TEXTS["sources"]) == set(TEXTS["labels"])
+    assert set(sources) == set(reproduction.SOURCES) == set(reproduction.LABELS)
     every = [claim.name for claims in sources.values() for claim in claims]
     assert len(every) == len(set(every))
     assert len(sources["paper"]) == 13
@@ -227,7 +227,7 @@ def test_only_what_the_paper_claims_of_its_own_policies_counts_as_the_papers():
 def test_every_reading_names_its_value():
     for experiment in EXPERIMENTS:
         for claim in experiment.claims:
-            assert "{value}" in claim.reading, claim.name
+            assert "{value}" in claim.test.reading, claim.name
 
 
 @pytest.mark.system

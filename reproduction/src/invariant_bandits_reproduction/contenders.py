@@ -22,6 +22,7 @@ NAMED: Mapping[str, Contender] = {
     "ISD-linUCB, published recipe": Contender("isd-linucb", {"split": "published"}),
     "AutoISD": Contender("auto-isd"),
 }
+"""Name -> policy; a window of T rounds as in the paper's Figure 6, all else at its default."""
 LINUCB, LINUCB_TUNED, LINUCB_WARM, GREEDY, SW_LINUCB, D_LINUCB, *_ISD, AUTO = NAMED
 ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED = _ISD
 

@@ -29,12 +29,19 @@ from invariant_bandits.decomposition.paths import (
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 
+# Choices of ours where the paper's description leaves them open, except where it says them.
 WINDOWS = 25
+"""Overlapping windows for the coefficients."""
 WINDOWS_SIDE_BY_SIDE = 8
+"""So many windows would fill the log if they did not overlap."""
 BLOCK_THRESHOLDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0)
+"""Linkages above which columns form one block; the cost of each partition chooses."""
 FOLDS = 10
+"""Of the cross-validation."""
 TOLERANCE = 1e-10
+"""Change of the cost, relative to it, at which the diagonaliser has converged."""
 MOST_STEPS = 1000
+"""Steps of the diagonaliser at most."""
 
 
 def published_decomposition(

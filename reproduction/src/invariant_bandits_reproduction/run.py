@@ -29,22 +29,24 @@ from invariant_bandits.reports.plots import save
 from invariant_bandits.simulation import cells
 from invariant_bandits.storage import FileError, replace_file
 from invariant_bandits_reproduction.claims import (
+    CHECK,
+    ESTIMATOR,
     FAILS,
     HOLDS,
-    RESAMPLES,
-    Claim,
-    ClaimVerdict,
-    Results,
-    Sample,
-    finding,
+    OURS,
+    PAPER,
+    REBUILT,
+    Judged,
+    Verdict,
+    findings,
+    judge_all,
 )
 from invariant_bandits_reproduction.figures.experiment import (
-    EXPERIMENTS,
-    TEXTS,
     Experiment,
     cells_of,
     chosen,
 )
+from invariant_bandits_reproduction.regret_claims import RESAMPLES, Results, Sample
 
 RUN = "run.json"
 CLAIMS = "claims.json"
@@ -53,10 +55,47 @@ REGRET = "regret.csv"
 CELLS = "cells"
 FIGURES = "figures"
 TABLES = "tables"
-LATEX = {**TEXTS["latex"], **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
-"""What LaTeX writes otherwise."""
+LATEX = {
+    "‖Π̂−Π‖": r"$\|\hat\Pi-\Pi\|$",
+    "√T0": r"$\sqrt{T_0}$",
+    "R²": "$R^2$",
+    "√": r"$\surd$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "ε": r"$\varepsilon$",
+    "η": r"$\eta$",
+    "–": "--",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+"""What LaTeX writes otherwise, longer signs first."""
+SOURCES = {
+    PAPER: "the paper's claims about its policies",
+    REBUILT: "its claims about an estimated split, with our rebuild of its estimator,",
+    ESTIMATOR: "the same claims with our own estimator",
+    OURS: "our own claims",
+    CHECK: "the lower bound, which only a mistake of the code can miss,",
+}
+"""Whose the claims are, in the order of the headline."""
+LABELS = {
+    PAPER: "paper",
+    REBUILT: "paper, rebuilt estimator",
+    ESTIMATOR: "paper, our estimator",
+    OURS: "ours",
+    CHECK: "check",
+}
+"""The same in a column of a table."""
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
 DEFAULT_SEED = 20261116
+"""The seed of the numbers that README and the site show."""
+FAR = 2.0
+"""Standard errors beyond which a level is said to differ: chance alone gives one in twenty."""
+ABOUT_PAPER = (
+    'The paper is "Invariance-based dynamic regret minimization" by Margherita '
+    "Lazzaretto, Jonas Peters and Niklas Pfister. AutoISD, Greedy, LinUCB with "
+    'exploration 0.3 and every claim of source "ours" are not in the paper.'
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +117,12 @@ class Reproduction:
     run: Run
     experiments: list[Experiment]
     results: Results
-    verdicts: dict[str, list[tuple[Claim, ClaimVerdict]]]
+    verdicts: dict[str, Judged]
+
+    @property
+    def judged(self) -> Judged:
+        """All claims of all experiments with their verdicts."""
+        return [pair for pairs in self.verdicts.values() for pair in pairs]
 
 
 def play(
@@ -106,11 +150,11 @@ def play(
         **{name: version(name) for name in LIBRARIES},
     }
     run = Run(
-        [experiment.name for experiment in experiments],
-        replications,
-        seed,
-        versions,
-        jobs,
+        experiments=[experiment.name for experiment in experiments],
+        replications=replications,
+        seed=seed,
+        versions=versions,
+        processes=jobs,
     )
     with cells.only_run_in(folder):
         _write_run(folder, run)
@@ -167,19 +211,20 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
             cell, stored, run.replications, run.seed
         ):
             raise InputError(
-                TEXTS["report"]["unfinished"].format(path=path, folder=folder)
+                f"{path} is missing, damaged or of another run: this one is not"
+                f" finished; reproduce into {folder} to go on"
             )
         results[cell.name] = stored
 
-    def judged(experiment: Experiment) -> list[ClaimVerdict]:
-        return [
-            claim.judge(results, resamples=resamples) for claim in experiment.claims
-        ]
+    def judge(experiment: Experiment) -> list[Verdict]:
+        # A claim holds functions, which no process can send back: only verdicts travel.
+        judged = judge_all(experiment.claims, results, resamples=resamples)
+        return [verdict for _, verdict in judged]
 
-    of = dict(parallel.map_unordered(judged, experiments, jobs))
+    by_index = dict(parallel.map_unordered(judge, experiments, jobs))
     verdicts = {
-        each.name: list(zip(each.claims, of[i], strict=True))
-        for i, each in enumerate(experiments)
+        experiment.name: list(zip(experiment.claims, by_index[index], strict=True))
+        for index, experiment in enumerate(experiments)
     }
     return Reproduction(run, experiments, results, verdicts)
 
@@ -187,12 +232,22 @@ def read(folder: Path, jobs: int = 1, *, resamples: int = RESAMPLES) -> Reproduc
 def write_claims(reproduction: Reproduction, folder: Path) -> Path:
     """The verdicts as plain data."""
     table = [
-        {"experiment": name, "claim": claim.name, "bound": str(claim.bound)}
-        | {"in_the_paper": EXPERIMENTS.find(name).text("paper")}
-        | {part: getattr(claim, part) for part in ("statement", "source", "quantity")}
-        | asdict(verdict)
-        for name, judged in reproduction.verdicts.items()
-        for claim, verdict in judged
+        {
+            "experiment": experiment.name,
+            "claim": claim.name,
+            "bound": str(verdict.bound),
+            "in_the_paper": experiment.paper,
+            "statement": claim.statement,
+            "source": claim.source,
+            "quantity": claim.quantity,
+            "word": verdict.word,
+            "value": verdict.measured.value,
+            "low": verdict.measured.low,
+            "high": verdict.measured.high,
+            "repetitions": verdict.repetitions,
+        }
+        for experiment in reproduction.experiments
+        for claim, verdict in reproduction.verdicts[experiment.name]
     ]
     replace_file(
         folder / CLAIMS, json.dumps(table, indent=1, ensure_ascii=False).encode()
@@ -230,7 +285,7 @@ def write_tables(
     paths = [cells.write_tidy(reproduction.results, folder / REGRET)]
     for experiment in reproduction.experiments if latex else ():
         judged = reproduction.verdicts[experiment.name]
-        where = f"{experiment.text('title')} ({experiment.text('paper')})."
+        where = f"{experiment.title} ({experiment.paper})."
         for name, caption, table in (
             ("regret", f"{where} {MEANS}", _means(reproduction.results, experiment)),
             ("claims", where, claims_table(judged, quantity=False)),
@@ -291,53 +346,52 @@ def write_report(reproduction: Reproduction, folder: Path) -> Path:
 
 def headline(reproduction: Reproduction) -> str:
     """Return how many tests hold, one count per source of the claims; checks do not count as claims."""
-    words = []
-    judged = [pair for of in reproduction.verdicts.values() for pair in of]
-    for source, owner in TEXTS["sources"].items():
+    parts = []
+    for source, owner in SOURCES.items():
         counts = Counter(
-            verdict.word for claim, verdict in judged if claim.source == source
+            verdict.word
+            for claim, verdict in reproduction.judged
+            if claim.source == source
         )
-        if total := counts.total():
-            rest = ", ".join(
-                f"{n} {word.removesuffix('s')}"
-                for word, n in counts.items()
-                if word != HOLDS
+        total = counts.total()
+        if total:
+            held = counts.pop(HOLDS, 0)
+            remainder = ", ".join(
+                f"{count} {word.removesuffix('s')}" for word, count in counts.items()
             )
-            words.append(
-                f"{counts[HOLDS]} of {total} tests of {owner} hold"
-                + (f" ({rest})" if rest else "")
-            )
-    return "; ".join(words) + "."
-
-
-def findings(judged: Sequence[tuple[Claim, ClaimVerdict]]) -> list[str]:
-    """Return one sentence per statement, in their order, each built from the verdicts on it."""
-    of: dict[str, list[tuple[Claim, ClaimVerdict]]] = {}
-    for claim, verdict in judged:
-        of.setdefault(claim.statement, []).append((claim, verdict))
-    return [finding(tests) for tests in of.values()]
+            words = f"{held} of {total} tests of {owner} hold"
+            parts.append(f"{words} ({remainder})" if remainder else words)
+    return "; ".join(parts) + "."
 
 
 def _parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
     run = reproduction.run
     yield page.heading("The paper, reproduced", level=1)
-    yield page.paragraph(TEXTS["report"]["paper"])
+    yield page.paragraph(ABOUT_PAPER)
     yield page.paragraph(headline(reproduction))
-    about = {
-        "run": run,
-        "cells": len(reproduction.results),
-        "minutes": run.seconds / 60,
-    }
-    yield page.paragraph(TEXTS["report"]["run"].format(**about), soft=True)
+    yield page.paragraph(
+        f"{run.replications} repetitions per cell, seed {run.seed},"
+        f" {len(reproduction.results)} cells; the last run of it took"
+        f" {run.seconds / 60:.1f} minutes, processes: {run.processes}. Within a"
+        " repetition all policies play the same logs, features and noise. Regret is"
+        " dynamic and cumulative.",
+        soft=True,
+    )
     titles = {
-        each.name: f"{each.text('title')} ({each.text('paper')})"
-        for each in reproduction.experiments
+        each.name: f"{each.title} ({each.paper})" for each in reproduction.experiments
     }
     yield page.contents(titles)
-    judged = [pair for of in reproduction.verdicts.values() for pair in of]
+    judged = reproduction.judged
     yield page.heading("What does not hold, or is not decided", anchor="claims")
-    yield page.paragraph(TEXTS["report"]["method"].format(draws=RESAMPLES), soft=True)
+    yield page.paragraph(
+        "A claim holds if the whole 95 % interval of its statistic meets the bound"
+        f" (percentile bootstrap over repetitions, {RESAMPLES:,} draws, policies"
+        " paired), fails if none of the interval does, and is undecided otherwise. No"
+        " repetition is discarded: where a line counts only runs with the right"
+        " dimensions, the line says so and how many there are.",
+        soft=True,
+    )
     yield page.table(*claims_table(open_claims(reproduction)))
     yield page.details(f"All {len(judged)} tests", [page.table(*claims_table(judged))])
     for experiment in reproduction.experiments:
@@ -355,15 +409,12 @@ Table: TypeAlias = tuple[Sequence[str], Sequence[Sequence[page.Cell]]]
 """Headings and rows."""
 
 
-def open_claims(reproduction: Reproduction) -> list[tuple[Claim, ClaimVerdict]]:
+def open_claims(reproduction: Reproduction) -> Judged:
     """What does not hold, or is not decided."""
-    judged = (pair for of in reproduction.verdicts.values() for pair in of)
-    return [(claim, verdict) for claim, verdict in judged if not verdict.reached]
+    return [pair for pair in reproduction.judged if not pair[1].reached]
 
 
-def claims_table(
-    judged: list[tuple[Claim, ClaimVerdict]], *, quantity: bool = True
-) -> Table:
+def claims_table(judged: Judged, *, quantity: bool = True) -> Table:
     """One row per claim: verdict, statistic, interval, bound, and, unless it would be too wide, what the
     statistic is.
     """
@@ -372,10 +423,10 @@ def claims_table(
         (
             Mark(verdict.word, kinds.get(verdict.word, "unsure")),
             claim.name,
-            TEXTS["labels"][claim.source],
-            number(f"{verdict.value:.4g}"),
-            number(f"{verdict.low:.4g} to {verdict.high:.4g}"),
-            number(str(claim.bound)),
+            LABELS[claim.source],
+            number(f"{verdict.measured.value:.4g}"),
+            number(f"{verdict.measured.low:.4g} to {verdict.measured.high:.4g}"),
+            number(str(verdict.bound)),
             *([claim.quantity] if quantity else []),
             verdict.repetitions,
         )
@@ -397,13 +448,11 @@ def claims_table(
 def _section(
     reproduction: Reproduction, experiment: Experiment, folder: Path
 ) -> Iterator[str]:
-    yield page.heading(experiment.text("title"), anchor=experiment.name)
-    yield page.paragraph(f"In the paper: {experiment.text('paper')}.", soft=True)
-    yield page.paragraph(experiment.text("question"))
+    yield page.heading(experiment.title, anchor=experiment.name)
+    yield page.paragraph(f"In the paper: {experiment.paper}.", soft=True)
+    yield page.paragraph(experiment.question)
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
-    yield page.picture(
-        drawing, experiment.name, experiment.text("title"), experiment.text("caption")
-    )
+    yield page.picture(drawing, experiment.name, experiment.title, experiment.caption)
     yield page.table(*claims_table(reproduction.verdicts[experiment.name]))
     yield page.paragraph(
         "In words: " + " ".join(findings(reproduction.verdicts[experiment.name])),
@@ -445,11 +494,12 @@ def _means(results: Results, experiment: Experiment) -> Table:
 
 def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
     """Our levels beside the published ones, and why they may differ."""
-    rows, reasons = list[tuple[page.Cell, ...]](), dict[str, None]()
-    distances = list[float]()
+    rows: list[tuple[page.Cell, ...]] = []
+    reasons: dict[str, None] = {}
+    distances = []
     for level in experiment.levels:
         mean, error, distance = level.compare(results)
-        far = not abs(distance) <= 2.0
+        far = not abs(distance) <= FAR
         distances.append(distance)
         policy = level.policy + (", right dimensions only" if level.right_only else "")
         ours = number(f"{mean:.1f} ± {error:.1f}")
@@ -461,12 +511,20 @@ def _levels(results: Results, experiment: Experiment) -> Iterator[str]:
         if far and level.why:
             reasons[level.why] = None
     headings = ("cell", "policy", "ours", "authors'", "distance", "")
-    table = page.table(headings, rows, TEXTS["report"]["levels"])
+    caption = (
+        "Beside the mean regret of the authors' implementation over 20 repetitions."
+        " The distance is in standard errors of the difference, theirs taken as the"
+        " spread of ours over √20; beyond two it is marked."
+    )
+    table = page.table(headings, rows, caption)
     yield page.details("Levels beside the authors' implementation", [table])
-    counts = {
-        "far": sum(not abs(distance) <= 2.0 for distance in distances),
-        "above": sum(distance > 0.0 for distance in distances),
-        "levels": len(distances),
-    }
-    yield page.paragraph(TEXTS["report"]["distances"].format(**counts), soft=True)
-    yield from (page.paragraph(reason, soft=True) for reason in reasons)
+    far_levels = sum(not abs(distance) <= FAR for distance in distances)
+    above = sum(distance > 0.0 for distance in distances)
+    yield page.paragraph(
+        f"{far_levels} of {len(distances)} levels differ by more than two standard"
+        " errors, of which chance alone gives about one in twenty; ours are above the"
+        f" authors' in {above} of {len(distances)}.",
+        soft=True,
+    )
+    for reason in reasons:
+        yield page.paragraph(reason, soft=True)

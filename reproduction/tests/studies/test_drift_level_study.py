@@ -32,9 +32,11 @@ def test_the_effects_of_clicks_on_rows_are_those_of_least_squares():
 
 
 def test_a_small_run_makes_a_page(monkeypatch):
-    monkeypatch.setattr(study, "SIZES", {kind: {(5, 400): 1.0} for kind in study.KINDS})
+    monkeypatch.setattr(
+        study, "SIZES", {kind: {(12, 400): 1.0} for kind in study.KINDS}
+    )
     outcome = study.run(replications=4, seed=1, jobs=1)
     assert all(values.shape == (4, 4) for values in outcome.values.values())
     page = study.report(outcome)
-    assert "| own, clicks, 5 columns, 400 rounds | 4 | " in page
+    assert "| own, clicks, 12 columns, 400 rounds | 4 | " in page
     assert len(study.verdicts(outcome)) == 13

@@ -128,7 +128,7 @@ def test_the_page_marks_what_misses_and_leaves_out_cells_that_hardly_conclude():
     }
     outcome = StudyOutcome(results, replications=100, seed=5)
     judged = {
-        (goal.where, goal.words): verdict.reached
+        (goal.name, goal.statement): verdict.reached
         for goal, verdict in study.verdicts(outcome)
     }
     assert judged == {

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits_reproduction.studies import goals, offline_study
+from invariant_bandits_reproduction.claims import share_of
+from invariant_bandits_reproduction.studies import offline_study
 from invariant_bandits_reproduction.studies.harness import StudyOutcome
 from invariant_bandits_reproduction.studies.offline_study import (
     LOGGED_ROUNDS,
@@ -60,7 +61,7 @@ def test_shares_and_medians_carry_their_intervals():
 def test_the_interval_of_a_share_covers_it_about_as_often_as_promised():
     rng = np.random.default_rng(0)
     hits = rng.binomial(200, 0.97, size=2000)
-    shares = [goals.share_of(int(count), 200) for count in hits]
+    shares = [share_of(int(count), 200) for count in hits]
     covered = np.mean([share.low <= 0.97 <= share.high for share in shares])
     assert covered > 0.93
 

@@ -5,16 +5,20 @@ import pytest
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
+from invariant_bandits_reproduction import regret_claims
+from invariant_bandits_reproduction.claims import mean_of
 from invariant_bandits_reproduction.contenders import LINUCB_WARM, NAMED
-from invariant_bandits_reproduction.studies import goals
+from invariant_bandits_reproduction.studies import __main__ as command
 from invariant_bandits_reproduction.studies import online_study as study
-from invariant_bandits_reproduction.studies.__main__ import study as app
 from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     wrap_prose,
 )
+from invariant_bandits_reproduction.studies.stamps import Stamp, stamped
 
+STAMP = Stamp("code", "run", 240)
+"""Of a page that the command writes."""
 ORACLES = (study.ISD_ORACLE, *(study.tuned_name(kind, True) for kind in study.MEMORIES))
 
 
@@ -192,7 +196,7 @@ def test_tuning_takes_the_lowest_mean_of_each_kind():
     wanted = study.Forgetful("D-linUCB", True, ib.Discount(0.95), 0.3)
     regret[wanted.words] = np.array([10.0, 20.0])
     best = study.best_of(grid, regret)
-    assert best["D-linUCB", True] == (wanted, goals.mean_of(np.array([10.0, 20.0])))
+    assert best["D-linUCB", True] == (wanted, mean_of(np.array([10.0, 20.0])))
     assert best["D-linUCB", False][1].value == 51.0
     assert len(best) == 6
 
@@ -207,34 +211,36 @@ def test_a_comparison_of_means_is_paired_and_takes_the_best_rival():
         np.array([12.0, 31.0, 53.0]),
     )
     regret = {"row": {"ours": ours, "weak": weak, "strong": strong}}
-    verdict = goals.mean_at_most("", "row", "ours", ("weak", "strong")).judge(regret)
+    verdict = regret_claims.mean_at_most("", "row", "ours", ("weak", "strong")).judge(
+        regret
+    )
     assert verdict.reached
     assert verdict.margin.value == pytest.approx(-2.0)
     assert verdict.margin.error == pytest.approx(1.0 / np.sqrt(3.0))
     assert not verdict.close
     assert "(strong)" in verdict.numbers
-    half = goals.mean_at_most("", "row", "ours", ("strong",), 0.5).judge(regret)
+    half = regret_claims.mean_at_most("", "row", "ours", ("strong",), 0.5).judge(regret)
     assert not half.reached
     assert half.numbers == "30.0, bound 16.0 = 0.5 × 32.0"
 
 
 def test_a_mean_at_its_bound_is_reached_but_close():
     regret = {"row": {"ours": np.array([1.0, 3.0]), "rival": np.array([3.0, 1.0])}}
-    verdict = goals.mean_at_most("", "row", "ours", ("rival",)).judge(regret)
+    verdict = regret_claims.mean_at_most("", "row", "ours", ("rival",)).judge(regret)
     assert verdict.reached
     assert verdict.close
 
 
 def test_worst_runs_are_compared_strictly_where_below_was_said():
     regret = {"row": {"ours": np.array([1.0, 60.0]), "rival": np.array([60.0, 2.0])}}
-    assert goals.worst_at_most("", "row", "ours", "rival").judge(regret).reached
+    assert regret_claims.worst_at_most("", "row", "ours", "rival").judge(regret).reached
     assert (
-        not goals.worst_at_most("", "row", "ours", "rival", strictly=True)
+        not regret_claims.worst_at_most("", "row", "ours", "rival", strictly=True)
         .judge(regret)
         .reached
     )
-    assert not goals.worst_below("", "row", "ours", 60.0).judge(regret).reached
-    assert goals.worst_below("", "row", "ours", 60.1).judge(regret).reached
+    assert not regret_claims.worst_below("", "row", "ours", 60.0).judge(regret).reached
+    assert regret_claims.worst_below("", "row", "ours", 60.1).judge(regret).reached
 
 
 @pytest.mark.system
@@ -244,7 +250,7 @@ def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_ru
         here = outcome.values[study.PAPER_ROWS[0].name]
         here[policy] = np.array([here[study.LINUCB].max(), 0.0, 0.0, 0.0])
     missed = [goal for goal, verdict in study.verdicts(outcome) if not verdict.reached]
-    assert [goal.words for goal in missed] == [
+    assert [goal.statement for goal in missed] == [
         f"{study.ISD_ESTIMATED}: worst run below LinUCB's"
     ]
 
@@ -257,21 +263,21 @@ def test_a_study_that_reaches_everything_says_so():
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    "goal", study.GOALS, ids=lambda goal: f"{goal.words}; {goal.where}"
+    "goal", study.GOALS, ids=lambda goal: f"{goal.statement}; {goal.name}"
 )
 def test_every_goal_can_be_missed_and_the_page_names_it(goal):
     outcome = planted()
-    outcome.values[goal.where][goal.policy] = (
-        outcome.values[goal.where][goal.policy] + 500.0
+    outcome.values[goal.name][goal.policy] = (
+        outcome.values[goal.name][goal.policy] + 500.0
     )
     missed = [
         other for other, verdict in study.verdicts(outcome) if not verdict.reached
     ]
     assert goal in missed
     assert all(
-        (other.where, other.policy) == (goal.where, goal.policy) for other in missed
+        (other.name, other.policy) == (goal.name, goal.policy) for other in missed
     )
-    assert f"- {goal.words}; {goal.where}: " in study.report(outcome)
+    assert f"- {goal.statement}; {goal.name}: " in study.report(outcome)
 
 
 def test_losses_are_listed_for_policies_that_know_no_truth():
@@ -301,19 +307,19 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
         return planted()
 
     monkeypatch.setattr(study, "run", run)
+    monkeypatch.setattr(command, "stamp_of", lambda _: STAMP)
     page, figures = (
         tmp_path / "docs" / "studies" / "online.md",
         tmp_path / "docs" / "figures",
     )
     words = ["online", "--replications", "4", "--seed", "3", "--jobs", "1"]
     result = CliRunner().invoke(
-        app, [*words, "--out", str(page), "--figures", str(figures)]
+        command.study, [*words, "--out", str(page), "--figures", str(figures)]
     )
     assert result.exit_code == 0, result.output
     assert heard == {"replications": 4, "seed": 3, "jobs": 1}
-    assert page.read_text() == wrap_prose(
-        study.report(planted(), pictures="../figures")
-    )
+    measured = wrap_prose(study.report(planted(), pictures="../figures"))
+    assert page.read_text() == stamped(measured, STAMP)
     assert sorted(path.name for path in figures.iterdir()) == [
         "online-dark.png",
         "online-light.png",

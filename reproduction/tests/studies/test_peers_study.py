@@ -135,7 +135,7 @@ def test_the_page_says_first_where_autoisd_does_not_lead():
         },
         "births": {"auto-isd": pairs + 3, "linucb": pairs + 1, "coba LinUCB": pairs},
     }
-    real["tied lead"] = {
+    real["stations"] = {
         "auto-isd": pairs + 0.1,
         "linucb": -pairs,
         "coba LinUCB": pairs - 9,
@@ -156,6 +156,6 @@ def test_the_page_says_first_where_autoisd_does_not_lead():
     assert "| films | 2.0000 against 2.0100 of linucb, −0.0100 ± 0.0907 (tie) |" in page
     assert (
         "| worlds and data sets in which AutoISD has the best mean |\n|---|\n| won |\n| births |\n"
-        "| tied lead (tie) |\n" in page
+        "| stations (tie) |\n" in page
     )
     assert len(study.draw(outcome, "light").axes) == 2

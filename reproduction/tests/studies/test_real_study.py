@@ -13,11 +13,15 @@ import invariant_bandits as ib
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
 from invariant_bandits.policies.registry import Contender
+from invariant_bandits_reproduction.studies import __main__ as command
 from invariant_bandits_reproduction.studies import real_data
 from invariant_bandits_reproduction.studies import real_policies as policies
 from invariant_bandits_reproduction.studies import real_study as study
-from invariant_bandits_reproduction.studies.__main__ import study as app
 from invariant_bandits_reproduction.studies.harness import StudyOutcome, wrap_prose
+from invariant_bandits_reproduction.studies.stamps import Stamp, stamped
+
+STAMP = Stamp("code", "run", 240)
+"""Of a page that the command writes."""
 
 
 def explores(*explorations, kind="linucb", **options):
@@ -240,7 +244,7 @@ def test_every_set_can_be_played_from_end_to_end(key):
     )
     page = page_of({key: found})
     assert page.count(f"## {data.name}") == 1
-    assert sum(map(len, study.ABOUT[key].values())) > 400
+    assert sum(map(len, real_data.ABOUT[key].values())) > 400
 
 
 def test_too_long_a_horizon_is_refused():
@@ -321,7 +325,7 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
     judged = study.set_verdicts(planted(**{rival: 13.0}), policies.AUTO_TUNED)
     missed = [(goal, verdict) for goal, verdict in judged if not verdict.reached]
     assert {verdict.numbers for _, verdict in missed} == {rival}
-    assert {goal.where for goal, _ in missed} == {
+    assert {goal.name for goal, _ in missed} == {
         "next 100",
         "next 500",
         "next 2000",
@@ -342,7 +346,7 @@ def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
     outcomes = {"flights": planted(), "films": planted(), "elsewhere": behind}
     judged = study.verdicts_everywhere(outcomes, policies.AUTO_TUNED)
     missed = {
-        goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached
+        goal.name: verdict.numbers for goal, verdict in judged if not verdict.reached
     }
     assert missed == {
         f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)
@@ -364,7 +368,7 @@ def test_three_percent_below_the_best_simple_policy_are_allowed(level, reached):
     assert [verdict.reached for _, verdict in judged] == [reached] * 3 + [
         False
     ]  # on average it must be above
-    assert judged[-1][0].where == study.EVERY_SET
+    assert judged[-1][0].name == study.EVERY_SET
 
 
 def test_published_exploration_is_no_tuned_policy_and_autoisd_no_simple_one():
@@ -374,7 +378,7 @@ def test_published_exploration_is_no_tuned_policy_and_autoisd_no_simple_one():
 def test_being_no_better_than_cold_linucb_early_is_a_miss():
     equal = planted(**{policies.AUTO_DEFAULT: 8.0, policies.COLD_TUNED: 8.0})
     words = [
-        goal.words
+        goal.statement
         for goal, verdict in study.set_verdicts(equal, policies.AUTO_DEFAULT)
         if not verdict.reached
     ]
@@ -419,6 +423,7 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
         return planted()
 
     monkeypatch.setattr(study, "play_data", run)
+    monkeypatch.setattr(command, "stamp_of", lambda _: STAMP)
     monkeypatch.setattr(real_data, "DATA", {"flights": lambda: "the flights"})
     page, figures = (
         tmp_path / "docs" / "studies" / "real.md",
@@ -437,15 +442,14 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     ]
     words += ["--data", "flights"]
     result = CliRunner().invoke(
-        app, [*words, "--out", str(page), "--figures", str(figures)]
+        command.study, [*words, "--out", str(page), "--figures", str(figures)]
     )
     assert result.exit_code == 0, result.output
     assert heard == [
         ("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})
     ]
-    assert page.read_text() == wrap_prose(
-        page_of({"flights": planted()}, pictures="../figures")
-    )
+    measured = wrap_prose(page_of({"flights": planted()}, pictures="../figures"))
+    assert page.read_text() == stamped(measured, STAMP)
     assert sorted(path.name for path in figures.iterdir()) == [
         "real-dark.png",
         "real-light.png",

@@ -1,9 +1,12 @@
 """A page of a study says whether its numbers are of the present code, and cannot say so wrongly."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
+from typer.main import get_command
 
+from invariant_bandits_reproduction.studies import __main__ as command
 from invariant_bandits_reproduction.studies import stamps
 from invariant_bandits_reproduction.studies.stamps import Stamp
 
@@ -29,6 +32,24 @@ def test_the_mark_of_every_page_is_right(study):
 def test_every_page_of_a_study_has_a_mark():
     named = {path.stem for path in stamps.PAGES.glob("*.md")}
     assert named - {"index"} == set(stamps.STUDIES)
+
+
+def test_every_study_is_a_command_that_finds_its_module_and_its_stamp():
+    """The speed of packages is measured by a benchmark, not by a study."""
+    commands = get_command(command.study).commands
+    for name in stamps.STUDIES.keys() - {"speed"}:
+        module = (
+            f"invariant_bandits_reproduction.studies.{name.replace('-', '_')}_study"
+        )
+        assert find_spec(module) is not None
+        assert name in commands
+
+
+def test_policies_of_the_literature_belong_to_their_study_alone():
+    related = set(stamps.RELATED.glob("*.py"))
+    assert len(related) > 5
+    for name, measured in stamps.STUDIES.items():
+        assert related.isdisjoint(measured.sources()) == (name != "related")
 
 
 def test_comments_docstrings_and_layout_do_not_count_and_code_does():

@@ -11,7 +11,7 @@ def test_goals_name_worlds_and_players_that_exist():
     names = [world.name for world in stress_study.WORLDS]
     assert len(set(names)) == len(names)
     for goal in stress_study.goals():
-        assert goal.where in names
+        assert goal.name in names
     assert {world.name for world in stress_study.FIXED} <= set(names)
 
 

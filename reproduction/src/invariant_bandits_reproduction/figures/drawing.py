@@ -14,12 +14,52 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array
 from invariant_bandits.plotting import THEMES, canvas
 from invariant_bandits_reproduction import contenders as who
-from invariant_bandits_reproduction.claims import Results, Sample
-from invariant_bandits_reproduction.figures.experiment import TEXTS, Panel
+from invariant_bandits_reproduction.figures.experiment import Panel
+from invariant_bandits_reproduction.regret_claims import Results, Sample
 
-PALETTE, LOOKS = TEXTS["palette"], TEXTS["looks"]
-"""Theme -> colour -> its code; how the name of a policy begins -> colour, marker and style of its line."""
+PALETTE = {
+    "light": {
+        "grey": "#5f6b76",
+        "black": "#1f2933",
+        "blue": "#0072b2",
+        "sky": "#3a9bd1",
+        "green": "#00795a",
+        "orange": "#d55e00",
+        "gold": "#b07d00",
+        "pink": "#b3477f",
+        "violet": "#6a51a3",
+    },
+    "dark": {
+        "grey": "#9aa4ae",
+        "black": "#e6edf3",
+        "blue": "#56b4e9",
+        "sky": "#9ad3f5",
+        "green": "#2fc99a",
+        "orange": "#ff9e4a",
+        "gold": "#e6c24a",
+        "pink": "#f0a3cb",
+        "violet": "#b9a5e8",
+    },
+}
+"""Theme -> colour -> its code."""
+LOOKS = {
+    "LinUCB": ("grey", "s", "-"),
+    "LinUCB, exploration 0.3": ("black", "h", ":"),
+    "LinUCB, warm on all logs": ("gold", "X", ":"),
+    "Greedy": ("black", "v", ":"),
+    "SW-linUCB": ("violet", "P", "--"),
+    "D-linUCB": ("pink", "X", "--"),
+    "ISD-linUCB, all known": ("sky", "^", ":"),
+    "ISD-linUCB, oracle subspaces": ("green", "D", "-."),
+    "ISD-linUCB, estimated": ("blue", "o", "-"),
+    "ISD-linUCB, joint set": ("violet", "s", "-."),
+    "ISD-linUCB, published recipe": ("gold", "v", "--"),
+    "AutoISD": ("orange", "*", "-"),
+    "AutoISD, caution None": ("pink", "*", ":"),
+}
+"""How the name of a policy begins -> colour, marker and style of its line; distinct in grey print."""
 WIDTH = 6.6
+"""Width of a printed figure in inches: a page with margins."""
 
 
 def look(policy: str, theme_name: str) -> dict[str, Any]:
@@ -108,10 +148,10 @@ def distributions(
     rng = np.random.default_rng(0)
     colour = look(policy, theme_name)["color"]
     ink = THEMES[theme_name]["ink"]
-    for place, values in enumerate(groups.values()):
+    for index, values in enumerate(groups.values()):
         jitter = rng.uniform(-0.28, 0.28, len(values))
         axis.plot(
-            place + jitter,
+            index + jitter,
             values,
             ls="",
             marker="o",
@@ -121,9 +161,9 @@ def distributions(
             mew=0,
         )
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-        axis.vlines([place - 0.33, place + 0.33], low, high, color=ink, lw=0.9)
-        axis.hlines([low, high], place - 0.33, place + 0.33, color=ink, lw=0.9)
-        axis.hlines(middle, place - 0.33, place + 0.33, color=ink, lw=2.0)
+        axis.vlines([index - 0.33, index + 0.33], low, high, color=ink, lw=0.9)
+        axis.hlines([low, high], index - 0.33, index + 0.33, color=ink, lw=0.9)
+        axis.hlines(middle, index - 0.33, index + 0.33, color=ink, lw=2.0)
     axis.set_xticks(range(len(groups)), list(groups))
 
 

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.registry import Registry
 from invariant_bandits.simulation.cells import Cell
-from invariant_bandits.storage import read_toml
-from invariant_bandits_reproduction.claims import Claim, Results, Sample
+from invariant_bandits_reproduction.claims import Claim
+from invariant_bandits_reproduction.regret_claims import Results, Sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_REPLICATIONS = 20
-TEXTS = read_toml(Path(__file__).with_name("texts.toml"))
-REASONS = TEXTS["reasons"]
-"""Why a level may differ from the published one."""
+"""Repetitions behind every published mean."""
+REPORT_ORDER = (
+    "residual-dimension",
+    "dimension",
+    "logged-rounds",
+    "projection-error",
+    "dimension-comparison",
+    "logged-rounds-comparison",
+    "fast-rotation",
+    "violated-invariance",
+    "lower-bound",
+    "coverage",
+    "hedge",
+)
+"""Experiments from top to bottom of the report; others follow."""
+
+# Why a level may differ from the published one.
+CHANCE = "No difference of settings is known that explains these distances."
+BLOW_UPS = (
+    "Means of the published recipe are ruled by a few runs that call a drifting"
+    " direction stable and then cost hundreds or thousands: they vary much from"
+    " one set of repetitions to the next. The authors' logs also share one series"
+    " of covariances over all repetitions; here every repetition draws its own,"
+    " which the recipe finds harder."
+)
+RADII = (
+    "The levels of the policies that forget depend on constants of their radii"
+    " which the paper does not state, above all the bound L on the length of a"
+    " feature vector: here L = 1 and the radius published with each memory."
+)
 
 
 @dataclass(frozen=True)
@@ -90,18 +116,53 @@ class Panel:
             mean = float(finals.mean()) if count else float("nan")
             deviation = float(finals.std(ddof=1)) if count > 1 else float("nan")
             error = deviation / max(count, 1) ** 0.5
-            points.append(Point(cell, policy, self.right_only, mean, error, count))
+            points.append(
+                Point(
+                    cell=cell,
+                    policy=policy,
+                    right_only=self.right_only,
+                    mean=mean,
+                    standard_error=error,
+                    repetitions=count,
+                )
+            )
         return points
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question; name: on the command line; panels: what its figure shows, where they say all of it."""
+    """One question, with what is played, what must follow and how it is drawn.
+
+    Attributes
+    ----------
+    name : str
+        On the command line.
+    title, question, caption : str
+        What the report says above and below the figure.
+    paper : str
+        Where the paper shows it.
+    cells : tuple of Cell
+        What is played.
+    claims : tuple of Claim
+        What must follow.
+    draw : callable
+        Results and theme -> figure.
+    levels : tuple of PublishedResult
+        Means of the authors' implementation.
+    table : callable, optional
+        Results -> row -> column -> words: a table that the figure does not show.
+    panels : tuple of Panel
+        What the figure shows, where they say all of it.
+    """
 
     name: str
     cells: tuple[Cell, ...]
     claims: tuple[Claim, ...]
     draw: Callable[[Results, str], Figure]
+    title: str
+    question: str = ""
+    caption: str = ""
+    paper: str = ""
     levels: tuple[PublishedResult, ...] = ()
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
     panels: tuple[Panel, ...] = ()
@@ -115,41 +176,10 @@ class Experiment:
             for point in panel.points(results, policy)
         ]
 
-    def text(self, part: str) -> str:
-        """The title, the question, the caption of its figure or its place in the paper, from texts.toml."""
-        return str(
-            TEXTS.get(self.name, {}).get(part, self.name if part == "title" else "")
-        )
-
 
 EXPERIMENTS: Registry[Experiment] = Registry(
     "experiment", "invariant_bandits_reproduction.figures"
 )
-
-
-def add_experiment(
-    name: str,
-    cells: Iterable[Cell],
-    claims: Iterable[Claim],
-    draw: Callable[[Results, str], Figure],
-    **more: Any,
-) -> None:
-    """Register an experiment; more: its other fields."""
-    EXPERIMENTS.add(Experiment(name, tuple(cells), tuple(claims), draw, **more))
-
-
-def claim_words(
-    experiment: str, claim: str, **values: Any
-) -> tuple[str, str, str, str]:
-    """Name, statement, quantity and reading of a claim, from texts.toml.
-
-    values: what stands in braces there; {value} in the reading stays for the statistic.
-    """
-    name, statement, quantity, reading = (
-        words.format(value="{value}", **values)
-        for words in TEXTS[experiment]["claims"][claim]
-    )
-    return name, statement, quantity, reading
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
@@ -157,7 +187,7 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
     names = list(dict.fromkeys(names))
     if names:
         return [EXPERIMENTS.find(name) for name in names]
-    order = {name: place for place, name in enumerate(TEXTS)}
+    order = {name: index for index, name in enumerate(REPORT_ORDER)}
     return sorted(
         EXPERIMENTS, key=lambda experiment: order.get(experiment.name, len(order))
     )

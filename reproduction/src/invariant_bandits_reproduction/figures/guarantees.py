@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import HypercubeEpisodes, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from invariant_bandits_reproduction import contenders as who
-from invariant_bandits_reproduction.claims import Bound, Claim, Results, Sample
+from invariant_bandits_reproduction.claims import CHECK, Bound, Claim
 from invariant_bandits_reproduction.contenders import named
 from invariant_bandits_reproduction.figures.drawing import (
     legend,
@@ -23,12 +23,19 @@ from invariant_bandits_reproduction.figures.drawing import (
     panels,
 )
 from invariant_bandits_reproduction.figures.experiment import (
+    EXPERIMENTS,
+    Experiment,
     Panel,
-    add_experiment,
-    claim_words,
+)
+from invariant_bandits_reproduction.regret_claims import (
+    BootstrapTest,
+    Results,
+    Sample,
+    Statistic,
 )
 
 HORIZON = 500
+"""T of the lower bound and of the paper's coverage."""
 HYPERCUBE_POLICIES = named(
     who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO
 )
@@ -41,10 +48,11 @@ HYPERCUBE_CELLS = {
     )
     for p_res in (1, 2, 3, 4)
 }
+"""p_res -> cell of Appendix D.2."""
 HYPERCUBE = {p_res: cell.name for p_res, cell in HYPERCUBE_CELLS.items()}
 
 
-def smallest_multiple(policy: str) -> Callable[[Sample], float]:
+def smallest_multiple(policy: str) -> Statistic:
     """Mean regret in units of e⁻²/8·p_res·√T, where it is lowest over p_res."""
     return lambda sample: min(
         sample.mean(cell, policy) / regret_lower_bound(HORIZON, p_res)
@@ -67,20 +75,42 @@ def draw_lower_bound(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-add_experiment(
-    name="lower-bound",
-    cells=HYPERCUBE_CELLS.values(),
-    claims=tuple(
-        Claim(
-            *claim_words("lower-bound", "bound", policy=policy),
-            smallest_multiple(policy),
-            Bound(low=1.0),
-            tuple(HYPERCUBE.values()),
-            source="check",
-        )
-        for policy in HYPERCUBE_POLICIES
-    ),
-    draw=draw_lower_bound,
+def bound_claim(policy: str) -> Claim:
+    """Return the claim that a policy has at least the regret of the lower bound."""
+    reading = f"{{value}} times the bound with {policy}"
+    cells = tuple(HYPERCUBE.values())
+    return Claim(
+        statement=(
+            "Averaged over the instances, no policy has less than e⁻²/8·p_res·√T"
+            " of regret."
+        ),
+        name=f"lower bound: {policy}",
+        quantity="mean regret in units of the bound, smallest over p_res",
+        test=BootstrapTest(
+            smallest_multiple(policy), Bound(low=1.0), cells=cells, reading=reading
+        ),
+        source=CHECK,
+    )
+
+
+EXPERIMENTS.add(
+    Experiment(
+        name="lower-bound",
+        title="The lower bound",
+        paper="Appendix D.2",
+        question=(
+            "Is there a world in which even full knowledge of the stable part"
+            " leaves a regret of order p_res·√T?"
+        ),
+        caption=(
+            "Actions are the vertices of the hypercube, residual coefficients"
+            " ±1/√T with random signs, T = 500; the mean over repetitions"
+            " estimates the mean over instances. Bars are two standard errors."
+        ),
+        cells=tuple(HYPERCUBE_CELLS.values()),
+        claims=tuple(map(bound_claim, HYPERCUBE_POLICIES)),
+        draw=draw_lower_bound,
+    )
 )
 
 LEVEL = 0.05
@@ -127,6 +157,7 @@ LONG_COVERAGE = coverage_cell(
     ),
     5000,
 )
+"""The paper's world, the same with noise that hides the terms of M, and T far beyond T0."""
 COVERAGE_CELLS = {
     "T0 = 1,000, T = 500": PAPER_COVERAGE,
     "thirty times the noise": WEAK_COVERAGE,
@@ -134,7 +165,7 @@ COVERAGE_CELLS = {
 }
 
 
-def share_of_misses(cell: Cell, policy: str) -> Callable[[Sample], float]:
+def share_of_misses(cell: Cell, policy: str) -> Statistic:
     """Share of repetitions in which some true mean lies outside mean ± width in some round."""
     return lambda sample: float(
         1.0 - sample.observed(cell.name, policy, "covered").mean()
@@ -144,19 +175,48 @@ def share_of_misses(cell: Cell, policy: str) -> Callable[[Sample], float]:
 def coverage_claims() -> Iterator[Claim]:
     """Every set misses as seldom as promised; the default one of ISD-linUCB does not if T ≫ T0."""
     for world, cell in COVERAGE_CELLS.items():
-        for policy, sets in FAILING_SETS.items():
-            promised = sets * LEVEL
-            misses = share_of_misses(cell, policy)
-            fails = policy == who.ISD_ORACLE and cell is LONG_COVERAGE
-            words = {"policy": policy, "world": world, "promised": promised}
-            bound = Bound(low=promised) if fails else Bound(high=promised)
-            yield Claim(
-                *claim_words("coverage", "missed" if fails else "covered", **words),
-                misses,
-                bound,
-                (cell.name,),
-                source="ours",
-            )
+        for policy in FAILING_SETS:
+            if policy == who.ISD_ORACLE and cell is LONG_COVERAGE:
+                yield missed(policy, world)
+            else:
+                yield covered(policy, world)
+
+
+def covered(policy: str, world: str) -> Claim:
+    """Return the claim that the sets of a policy miss as seldom as promised."""
+    promised = FAILING_SETS[policy] * LEVEL
+    return Claim(
+        statement=(
+            f"In at most {promised:.0%} of the runs mean ± width misses a true"
+            " mean in any round."
+        ),
+        name=f"covered, {policy}, {world}",
+        quantity="share of runs with a miss",
+        test=_misses_test(policy, world, Bound(high=promised)),
+    )
+
+
+def missed(policy: str, world: str) -> Claim:
+    """Return the claim that the sets of a policy miss more often than promised."""
+    promised = FAILING_SETS[policy] * LEVEL
+    return Claim(
+        statement=(
+            f"In more than {promised:.0%} of the runs the default width, which"
+            " leaves out the error that the stable part carries over, misses a"
+            " true mean."
+        ),
+        name=f"not covered, {policy}, {world}",
+        quantity="share of runs with a miss",
+        test=_misses_test(policy, world, Bound(low=promised)),
+    )
+
+
+def _misses_test(policy: str, world: str, bound: Bound) -> BootstrapTest:
+    cell = COVERAGE_CELLS[world]
+    reading = f"{{value}} of the runs of {policy}, {world}"
+    return BootstrapTest(
+        share_of_misses(cell, policy), bound, cells=(cell.name,), reading=reading
+    )
 
 
 def draw_coverage(results: Results, theme_name: str) -> Figure:
@@ -187,9 +247,24 @@ def draw_coverage(results: Results, theme_name: str) -> Figure:
     return figure
 
 
-add_experiment(
-    name="coverage",
-    cells=COVERAGE_CELLS.values(),
-    claims=coverage_claims(),
-    draw=draw_coverage,
+EXPERIMENTS.add(
+    Experiment(
+        name="coverage",
+        title="Coverage of the confidence widths",
+        paper="not in the paper; the confidence sets of this library",
+        question=(
+            "A low regret does not validate a radius. Does mean ± width contain"
+            " the truth as often as it promises?"
+        ),
+        caption=(
+            "Dots: share of repetitions with at least one round in which some"
+            " offered action's true mean lies outside mean ± width. Lines: what is"
+            " promised, η = 0.05 for each set that may fail. The middle world has"
+            " thirty times the noise, so that the terms with the bound M hide no"
+            " error of the other terms."
+        ),
+        cells=tuple(COVERAGE_CELLS.values()),
+        claims=tuple(coverage_claims()),
+        draw=draw_coverage,
+    )
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +19,8 @@ from invariant_bandits_reproduction.policies.affine_subspace import AffineLinUCB
 
 MOST_FOR_ALL_SETS = 10
 """Up to so many features every set of them is tried; beyond, features are dropped one by one."""
+SMALLEST_SQUARES = 1e-12
+"""Floor of a window's unexplained squares, so that no window has infinite weight."""
 
 
 class SetFit(NamedTuple):
@@ -33,40 +35,54 @@ class SetFit(NamedTuple):
 
 
 def fit_set(moments: WindowedMoments, columns: list[int]) -> SetFit:
-    """The regression on these features, with an intercept per window."""
-    gram, cross = moments.gram[:, columns][:, :, columns], moments.cross[:, columns]
-    own = np.linalg.solve(gram, cross[:, :, None])[:, :, 0]
-    left = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
-    noise = (
-        np.maximum(moments.reward_square - np.einsum("mi,mi->m", own, cross), 1e-12)
-        / left
+    """Fit the regression on these features, with an intercept per window."""
+    # Least squares in every window: gram (M, k, k), cross and solutions (M, k).
+    gram = moments.gram[:, columns][:, :, columns]
+    cross = moments.cross[:, columns]
+    in_window = np.linalg.solve(gram, cross[:, :, None])[:, :, 0]
+    explained_in_window = np.einsum("mi,mi->m", in_window, cross)
+    unexplained = np.maximum(
+        moments.reward_square - explained_in_window, SMALLEST_SQUARES
     )
+    freedom_left = np.maximum(moments.counts - len(columns) - 1.0, 1.0)
+    noise = unexplained / freedom_left
+    # The common coefficients weigh every window by the precision of its own.
     weights = gram / noise[:, None, None]
-    common = np.linalg.solve(weights.sum(axis=0), np.einsum("mij,mj->i", weights, own))
-    apart = own - common
-    size = float(np.einsum("mi,mij,mj->", apart, weights, apart))
+    weighted = np.einsum("mij,mj->i", weights, in_window)
+    common = np.linalg.solve(weights.sum(axis=0), weighted)
+    # Cochran's Q: χ² with (M − 1) k degrees of freedom if all windows agree.
+    apart = in_window - common
+    misfit = float(np.einsum("mi,mij,mj->", apart, weights, apart))
     freedom = (moments.windows - 1) * len(columns)
     coefficients = np.zeros(moments.dim)
     coefficients[columns] = common
-    p_value = float(special.chdtrc(freedom, size))
-    explained = float(common @ cross.sum(axis=0))
-    return SetFit(coefficients, size / freedom, p_value, explained)
+    return SetFit(
+        coefficients,
+        misfit=misfit / freedom,
+        p_value=float(special.chdtrc(freedom, misfit)),
+        explained=float(common @ cross.sum(axis=0)),
+    )
 
 
 def fitted_sets(moments: WindowedMoments) -> Iterator[SetFit]:
     """Fits of all sets of features, or of sets that lose feature after feature, the worst first."""
     columns = list(range(moments.dim))
     if moments.dim <= MOST_FOR_ALL_SETS:
-        sizes = (combinations(columns, size) for size in range(1, moments.dim + 1))
-        yield from (fit_set(moments, list(part)) for part in chain.from_iterable(sizes))
+        for size in range(1, moments.dim + 1):
+            for subset in combinations(columns, size):
+                yield fit_set(moments, list(subset))
         return
     yield fit_set(moments, columns)
     while len(columns) > 1:
-        parts = [[other for other in columns if other != column] for column in columns]
-        fits = [fit_set(moments, part) for part in parts]
-        best = min(range(len(fits)), key=lambda place: fits[place].misfit)
-        columns = parts[best]
+        subsets = [_without(column, columns) for column in columns]
+        fits = [fit_set(moments, subset) for subset in subsets]
+        best = min(range(len(fits)), key=lambda index: fits[index].misfit)
+        columns = subsets[best]
         yield fits[best]
+
+
+def _without(column: int, columns: list[int]) -> list[int]:
+    return [other for other in columns if other != column]
 
 
 @register_policy("invariant-set")

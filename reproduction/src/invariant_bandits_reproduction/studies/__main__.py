@@ -6,6 +6,7 @@ It says which goals were missed.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,15 +50,17 @@ Figures = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
+PerWorld = Annotated[int, typer.Option(min=2, help="Repetitions per world.")]
 
 
 def run_study(
     name: str, out: Path, figures: Path | None = None, **options: Any
 ) -> None:
-    """Run the study in the module `name`_study, and write its page and, into `figures`, its pictures."""
+    """Run a study, and write its page and, into `figures`, its pictures."""
     from invariant_bandits.reports import plots
 
-    module: Any = import_module(f"invariant_bandits_reproduction.studies.{name}_study")
+    file = f"{name.replace('-', '_')}_study"
+    module: Any = import_module(f"invariant_bandits_reproduction.studies.{file}")
     one_thread_each()
     stamp = stamp_of(name)  # of the code that plays, which may change while it does
     with counting("starting") as progress:
@@ -110,9 +113,7 @@ def online(
 @study.command()
 def stress(
     out: Page = Path("docs/studies/stress.md"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per world.")
-    ] = 60,
+    replications: PerWorld = 60,
     seed: Seed = 20270112,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -123,9 +124,7 @@ def stress(
 @study.command()
 def arms(
     out: Page = Path("docs/studies/arms.md"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per world.")
-    ] = 40,
+    replications: PerWorld = 40,
     logs: Annotated[
         int, typer.Option(min=2, help="Logs to name drifting effects in.")
     ] = 200,
@@ -159,7 +158,7 @@ def drift_level(
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Many columns and no drift: how often drift is said, whether intervals hold, and the power."""
-    run_study("drift_level", out, replications=replications, seed=seed, jobs=jobs)
+    run_study("drift-level", out, replications=replications, seed=seed, jobs=jobs)
 
 
 @study.command()
@@ -225,9 +224,7 @@ def randomised(
 @study.command()
 def constants(
     out: Page = Path("docs/studies/constants.md"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per world.")
-    ] = 40,
+    replications: PerWorld = 40,
     seed: Seed = 20270114,
     jobs: Jobs = 1,
 ) -> None:
@@ -268,9 +265,7 @@ def wild(
 def related(
     out: Page = Path("docs/studies/related.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per world.")
-    ] = 100,
+    replications: PerWorld = 100,
     seed: Seed = 20270202,
     jobs: Jobs = PROCESSORS,
 ) -> None:
@@ -282,9 +277,7 @@ def related(
 def peers(
     out: Page = Path("docs/studies/peers.md"),
     figures: Figures = Path("docs/figures"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per world.")
-    ] = 20,
+    replications: PerWorld = 20,
     seed: Seed = 20270201,
     jobs: Jobs = PROCESSORS,
     cache: Annotated[
@@ -327,41 +320,42 @@ def pictures(
     console.print(f"{len(written)} files to {figures}")
 
 
+def save_pictures(
+    pictures: Mapping[str, Callable[[str], Any]], folder: Path, form: str = "png"
+) -> None:
+    """Save pictures, name -> drawing of a theme, in both themes."""
+    from invariant_bandits.reports import plots
+
+    for name, draw in pictures.items():
+        for theme in THEMES:
+            plots.save(draw(theme), folder / f"{name}-{theme}", [form])
+    console.print(f"pictures to {folder}")
+
+
 @study.command()
 def autoisd(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
-    from invariant_bandits.reports import plots
     from invariant_bandits_reproduction.studies.autoisd_pictures import PICTURES
 
-    for theme in THEMES:
-        for name, draw in PICTURES.items():
-            plots.save(draw(theme), figures / f"autoisd-{name}-{theme}", ["png"])
-    console.print(f"pictures to {figures}")
+    pictures = {f"autoisd-{name}": draw for name, draw in PICTURES.items()}
+    save_pictures(pictures, figures)
 
 
 @study.command()
 def concepts(figures: Figures = Path("docs/figures")) -> None:
     """Draw the pictures of docs/concepts."""
-    from invariant_bandits.reports import plots
     from invariant_bandits_reproduction.studies.concept_pictures import PICTURES
 
-    for theme in THEMES:
-        for name, draw in PICTURES.items():
-            plots.save(draw(theme), figures / f"concept-{name}-{theme}", ["svg"])
-    console.print(f"pictures to {figures}")
+    pictures = {f"concept-{name}": draw for name, draw in PICTURES.items()}
+    save_pictures(pictures, figures, "svg")
 
 
 @study.command()
 def proofs(figures: Figures = Path("docs/figures")) -> None:
     """Draw the picture of docs/method/proofs.md."""
-    from invariant_bandits.reports import plots
     from invariant_bandits_reproduction.studies.proofs import draw
 
-    written = [
-        plots.save(draw(theme), figures / f"proofs-{theme}", ["png"])
-        for theme in THEMES
-    ]
-    console.print(f"{len(written)} pictures to {figures}")
+    save_pictures({"proofs": draw}, figures)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, random_basis
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
+    Verdict,
+    decide,
     judge_all,
     share_of,
 )
@@ -90,6 +92,7 @@ OTHER_LEVELS = {
         BreakingArms(LATER[1]), link="identity"
     ),
 }
+"""Further worlds without a break, in which an alarm is false; they have no goal."""
 POWER = "an effect of 1 breaks by half"
 
 
@@ -160,6 +163,9 @@ class FeatureCell:
 FEATURE_ROUNDS = 1000
 FEATURE_LEVEL = 0.012
 T_NOISE = PaperWorld(noise="t", noise_freedom=3.0)
+"""Rounds per run, most false alarms (a level of 1 % and the error of 2,000 runs), and noise with heavy
+tails.
+"""
 FEATURE_CELLS = {
     "paper's world, T0 = 1,000": FeatureCell(PaperEpisodes(logged=1000)),
     "t noise with 3 degrees of freedom, T0 = 2,000": FeatureCell(
@@ -179,14 +185,16 @@ FEATURE_CELLS = {
         PaperEpisodes(world=PrintedWorld(), logged=4000, violation=0.5), holds=False
     ),
 }
+"""Row of the page -> world of features."""
 FEATURE_GOALS = list(FEATURE_CELLS)[:3]
+"""Rows with a goal."""
 
 
-def feature_trial(place: tuple[str, int, int]) -> tuple[bool, bool, bool]:
+def feature_trial(task: tuple[str, int, int]) -> tuple[bool, bool, bool]:
     """Whether the alarm was raised in one repetition, whether the logs support one, and whether a drifting
     part was said to have moved further than in the logs.
     """
-    name, seed, index = place
+    name, seed, index = task
     world = FEATURE_CELLS[name].world
     episode = world.draw(FEATURE_ROUNDS, np.random.default_rng((seed, index)))
     policy = AutoISD.from_history(episode.moments, delta=DELTA, horizon=FEATURE_ROUNDS)
@@ -266,9 +274,9 @@ class _Online:
         self.policy.update(rows[action], float(self.rng.random() < expected))
 
 
-def trial(place: tuple[str, int, int]) -> tuple[bool, bool]:
+def trial(task: tuple[str, int, int]) -> tuple[bool, bool]:
     """Whether the alarm was raised in one repetition of a cell, and whether the logs support one."""
-    name, seed, index = place
+    name, seed, index = task
     cell = cells()[name]
     online = _Online(cell, np.random.default_rng((seed, index)))
     for t in range(cell.rounds):
@@ -309,18 +317,18 @@ def run(
     return StudyOutcome(values, replications, seed)
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What the alarm promises."""
 
-    def goal(name: str, words: str, low: float, high: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def goal(name: str, words: str, low: float, high: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             alarms = outcome.values[name][:, 0]
             share = share_of(int(alarms.sum()), len(alarms))
-            return GoalVerdict(
+            return decide(
                 low <= share.value <= high, share, numbers=share.with_interval()
             )
 
-        return Goal(words, name, judge)
+        return Claim(words, name, judge)
 
     return [
         *(
@@ -347,7 +355,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

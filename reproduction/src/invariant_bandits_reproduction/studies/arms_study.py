@@ -15,10 +15,12 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
 )
@@ -27,14 +29,19 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     cell_seed,
     gather,
+    table,
     verdict_lines,
     with_lowest_bold,
 )
 
 DELTA = 0.01
+"""Probability that a confidence set fails, for every policy alike; the library's default."""
 REFIT_EVERY = 500
 NEWTON_STEPS = 6
 SMALLEST = 1e-3
+"""Of the logistic regression: rounds between refits, most steps of Newton, and the step that ends
+them.
+"""
 
 
 @dataclass(frozen=True)
@@ -206,6 +213,7 @@ GOALS: Mapping[str, float] = dict(zip(LATER, (2.6, 3.4, 8.0, 6.2), strict=True))
 LEAST_COVERAGE = 0.93
 LEAST_PLAYED = 0.8
 LEAST_NAMED = 0.9
+"""What must be true; intervals are of 95 %."""
 
 
 def worlds() -> dict[str, LabelledArms]:
@@ -240,12 +248,12 @@ def run(
     counts = [rare if world.rate == RARE else replications for world in every.values()]
     tally = Tally(progress, sum(counts) + replications)
     regret, rewards = {}, {}
-    for place, ((name, world), count) in enumerate(
+    for index, ((name, world), count) in enumerate(
         zip(every.items(), counts, strict=True)
     ):
         cell = Cell(name, world, horizon, PLAYERS, observe=_rewards)
         result = cell.play(
-            count, cell_seed(seed, place), jobs, tally.begin(name, count)
+            count, cell_seed(seed, index), jobs, tally.begin(name, count)
         )
         regret[name] = {
             policy: 1000.0 * result.final(policy) / horizon for policy in PLAYERS
@@ -282,19 +290,19 @@ def _rewards(_: Any, episode: Any) -> dict[str, float]:
     }
 
 
-def named_drift(place: tuple[int, int, int]) -> tuple[bool, int]:
+def named_drift(task: tuple[int, int, int]) -> tuple[bool, int]:
     """Whether the drifting effects of one log were named exactly, and how many others were."""
-    logs = LabelledArms().draw(1, np.random.default_rng(place)).logs
+    logs = LabelledArms().draw(1, np.random.default_rng(task)).logs
     effects = DriftPrior.from_arms(logs.statistics()).effects
     named = {(effect.arm, effect.coefficient) for effect in effects if effect.drifts}
     return named == set(logs.drifting), len(named - set(logs.drifting))
 
 
-def late_arm(place: tuple[int, int, int]) -> list[bool]:
+def late_arm(task: tuple[int, int, int]) -> list[bool]:
     """Of one log with an arm launched in its last third: which of its coefficients are within 2 standard
     errors.
     """
-    logs, arm = LATE.draw(1, np.random.default_rng(place)).logs, LATE.arms - 2
+    logs, arm = LATE.draw(1, np.random.default_rng(task)).logs, LATE.arms - 2
     effects = [
         effect
         for effect in DriftPrior.from_arms(logs.statistics()).effects
@@ -335,34 +343,32 @@ class NewArm:
         return {"played": probe.played / (TO - FROM)}
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What AutoISD promises for labelled arms."""
 
-    def regret_goal(world: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def regret_goal(world: str, bound: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             regret = mean_of(outcome.values[world][LOGIT])
-            return GoalVerdict(
-                regret.value <= bound, regret, numbers=regret.with_error(2)
-            )
+            return decide(regret.value <= bound, regret, numbers=regret.with_error(2))
 
-        return Goal(
+        return Claim(
             f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}",
             world,
             judge,
-            LOGIT,
+            policy=LOGIT,
         )
 
-    def share_goal(words: str, quantity: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def share_goal(words: str, quantity: str, bound: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return GoalVerdict(
+            return decide(
                 share.value >= bound,
                 share,
                 numbers=f"{share.value:.1%} of {len(values):,}",
             )
 
-        return Goal(f"{words}: ≥ {bound:.0%}", quantity, judge)
+        return Claim(f"{words}: ≥ {bound:.0%}", quantity, judge)
 
     return [
         *(regret_goal(world, bound) for world, bound in GOALS.items()),
@@ -382,7 +388,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 
@@ -425,20 +431,18 @@ def report(outcome: StudyOutcome) -> str:
         " of a row is bold. The last two columns have the mean reward of an oracle, which knows the"
         " truth, and of the best single arm.",
         "",
-        "| world | " + " | ".join(PLAYERS) + f" | {ORACLE} | {FIXED} |",
-        "|---|" + "---|" * (len(PLAYERS) + 2),
     ]
+    rows = []
     for world, regret in outcome.values.items():
+        rewards = outcome.more["rewards"][world]
+        means = [f"{rewards[what]:.4f}" for what in (ORACLE, FIXED)]
         cells = with_lowest_bold(regret, regret, digits=2, worst=1)
-        cells += [
-            f"{outcome.more['rewards'][world][what]:.4f}" for what in (ORACLE, FIXED)
-        ]
-        lines.append(f"| {world} | {' | '.join(cells)} |")
+        rows.append((world, *cells, *means))
+    lines += table(("world", *PLAYERS, ORACLE, FIXED), rows)
     named, flags, covered = (
         outcome.more[name] for name in ("named", "flags", "covered")
     )
     lines += [
-        "",
         "| rows | logs and online rounds |",
         "|---|---|",
         f"| 3 % of clicks | {outcome.more['rare_replications']} repetitions; no arm is new online, and"

@@ -134,25 +134,79 @@ def ridge(design: Array, reward: Array, fresh: Array) -> Array:
     x = (design - centre) / scale
     normal = x.T @ x + RIDGE * np.eye(x.shape[1])
     slopes = np.linalg.solve(normal, x.T @ (reward - reward.mean()))
-    return reward.mean() + ((fresh - centre) / scale) @ slopes
+    return np.asarray(reward.mean() + ((fresh - centre) / scale) @ slopes)
 
 
-def _shares(rng: Any, rounds: int) -> Array:
-    """Return the times of the rounds as shares of the log, and 1 for the fresh ones."""
-    return np.concatenate([np.sort(rng.random(rounds)), np.ones(FRESH)])
+@dataclass(frozen=True)
+class Clock:
+    """The rounds of a log in time order, and FRESH ones after its end.
+
+    Attributes
+    ----------
+    rounds : int
+        Logged rounds.
+    days : float
+        Length of the log.
+    share : array, shape (n,)
+        Time of every round as a share of the log; 1 for the fresh ones.
+    """
+
+    rounds: int
+    days: float
+    share: Array
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, rounds: int, days: float) -> Clock:
+        """Draw the times of the logged rounds."""
+        share = np.concatenate([np.sort(rng.random(rounds)), np.ones(FRESH)])
+        return cls(rounds, days, share)
+
+    def stamps(self) -> Array:
+        """Return the times of the rounds, in seconds."""
+        return START + (self.share * self.days * 86_400).astype("timedelta64[s]")
+
+    def written(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the logged rounds of columns (n,)."""
+        return {name: values[: self.rounds] for name, values in columns.items()}
+
+    def log(
+        self,
+        *,
+        context: Mapping[str, Any],
+        design: Array,
+        worth: Array,
+        chances: Array,
+        chosen: Array,
+        reward: Array,
+        **files: Any,
+    ) -> AwkwardLog:
+        """Return the log of a policy that drew its arms with chances (n, A); files: its other fields."""
+        end = self.rounds
+        earned = (chances * worth)[end:].sum(axis=1)
+        return AwkwardLog(
+            contexts=_rows(context)[end:],
+            worth=worth[end:],
+            logged=float(earned.mean()),
+            design=design[:end],
+            fresh_design=design[end:],
+            chosen=chosen[:end],
+            reward=reward[:end].astype(float),
+            days=self.share[:end] * self.days,
+            **files,
+        )
 
 
 def _draw(rng: Any, chances: Array) -> Array:
     """Draw one arm per row of chances (n, A)."""
     above = rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]
-    return above.sum(axis=1)
+    return np.asarray(above.sum(axis=1))
 
 
 def _softmax(utilities: Array, floor: float) -> Array:
     """Return softmax probabilities mixed with a uniform share."""
     weights = np.exp(utilities - utilities.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
-    return (1.0 - floor) * weights + floor / utilities.shape[1]
+    return np.asarray((1.0 - floor) * weights + floor / utilities.shape[1])
 
 
 def _picked(values: Array, chosen: Array) -> Array:
@@ -163,14 +217,9 @@ def _one_hot(codes: Array, count: int) -> Array:
     return np.eye(count)[codes]
 
 
-def _stamps(share: Array, days: float) -> Array:
-    """Return times of the rounds, in seconds."""
-    return START + (share * days * 86_400).astype("timedelta64[s]")
-
-
-def _rows(columns: Mapping[str, Sequence[Any]], first: int) -> list[dict[str, Any]]:
-    """Return the rows of columns from the first one on, with plain values."""
-    lists = [np.asarray(values)[first:].tolist() for values in columns.values()]
+def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of columns, with plain values."""
+    lists = [np.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
@@ -188,7 +237,8 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     one number of the embedding on mini-2 turns, and the level of opus-large falls.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 150.0
+    clock = Clock.draw(rng, rounds, days=150.0)
+    share = clock.share
     n = len(share)
     models = ("flash-3", "haiku-s", "llama-70b", "mini-2", "opus-large", "sonar-m")
     tasks = np.array(["chat", "code", "extract", "summarise"])
@@ -224,7 +274,7 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     offsets = ("Z", "+02:00", "-05:00", "+09:00")
     hours = (0, 2, -5, 9)
     zone = rng.integers(0, 4, n)
-    local = _stamps(share, days) + np.array(hours)[zone].astype("timedelta64[h]")
+    local = clock.stamps() + np.array(hours)[zone].astype("timedelta64[h]")
     context = {
         "tenant": np.array([f"tenant-{t:02d}" for t in range(14)])[tenant],
         "task_type": tasks[task],
@@ -232,7 +282,7 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
         "stream": stream,
         "embedding": embedding,
     }
-    rows = _rows(context, 0)
+    rows = _rows(context)
     logged = [
         {
             "request_id": f"req_{row:08x}",
@@ -252,7 +302,7 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     path = _json_lines(folder / "gateway.jsonl.gz", logged)
     design = np.column_stack([_one_hot(task, 4), long, embedding])
     net = np.where(rated, thumb - 15.0 * paid, np.nan)
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--reward": {"reward": "net_value"},
@@ -260,20 +310,19 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
             "--keep-going": {"keep_going": True},
         },
         arms=models,
-        contexts=rows[rounds:],
-        worth=worth[rounds:],
-        logged=float((chances * worth)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=net[:rounds],
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=worth,
+        chosen=chosen,
+        reward=net,
+        design=design,
         drifting={("mini-2", "embedding[3]"), ("opus-large", "level")},
         leaking={"cost_usd", "thumbs", "latency_ms"},
     )
 
 
 PRICE_LEVELS = 5
+"""Levels into which the user has `fit_logs` cut thousands of prices."""
 
 
 def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
@@ -283,7 +332,8 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
     from month nine on.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 365.0
+    clock = Clock.draw(rng, rounds, days=365.0)
+    share = clock.share
     n = len(share)
     segments = np.array(["Großkunde", "Händler", "Privat"])
     segment, demand = rng.integers(0, 3, n), rng.normal(0.0, 1.0, n).round(2)
@@ -297,7 +347,7 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
         relative = price / rival[rows] - 1.0
         steep = np.array([9.0, 5.5, 3.0])[segment[rows]]
         logit = 1.0 - steep * relative + 0.6 * demand[rows]
-        return _sigmoid(logit - falling * (relative > 0.05))
+        return np.asarray(_sigmoid(logit - falling * (relative > 0.05)))
 
     bought = rng.random(n) < chance(price, slice(None))
     margin = np.where(bought, price - unit, 0.0).round(2)
@@ -322,18 +372,20 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
         "Nachfrageindex": demand,
         "Wettbewerbspreis": rival,
     }
-    stamps = _stamps(share, days)
+    stamps = clock.stamps()
     table = {
         "Angebotsnr": [f"A-{row:06d}" for row in range(rounds)],
-        "Datum": [t.item().strftime("%d.%m.%Y %H:%M") for t in stamps[:rounds]],
-        "Segment": segments[segment][:rounds],
-        "Nachfrageindex": _commas(demand[:rounds]),
-        "Wettbewerbspreis": _commas(rival[:rounds]),
-        "Preis": _commas(price[:rounds]),
-        "gekauft": np.where(bought, "ja", "nein")[:rounds],
-        "Deckungsbeitrag": _commas(margin[:rounds]),
+        "Datum": [t.item().strftime("%d.%m.%Y %H:%M") for t in stamps],
+        "Segment": segments[segment],
+        "Nachfrageindex": _commas(demand),
+        "Wettbewerbspreis": _commas(rival),
+        "Preis": _commas(price),
+        "gekauft": np.where(bought, "ja", "nein"),
+        "Deckungsbeitrag": _commas(margin),
     }
-    path = _write_csv(folder / "angebote.csv", table, ";", "latin-1", "", "\r\n")
+    path = _write_csv(
+        folder / "angebote.csv", clock.written(table), ";", "latin-1", "", "\r\n"
+    )
     design = np.column_stack([_one_hot(segment, 3), demand, rival])
     logged = (price[fresh] - unit) * chance(price[fresh], fresh)
     return AwkwardLog(
@@ -345,14 +397,14 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
             "--ignore gekauft": {"ignore": ["gekauft"]},
         },
         arms=tuple(f"level {k}" for k in range(PRICE_LEVELS)),
-        contexts=_rows(context, rounds),
+        contexts=_rows(context)[rounds:],
         worth=worth,
         logged=float(logged.mean()),
         design=design[:rounds],
         fresh_design=design[rounds:],
         chosen=level[:rounds],
         reward=margin[:rounds],
-        days=share[:rounds] * days,
+        days=share[:rounds] * clock.days,
         drifting={
             ("", column)
             for column in ("level", "Segment", "Nachfrageindex", "Wettbewerbspreis")
@@ -368,7 +420,8 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     twice, the second time with the click. Propensities are text.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 160.0
+    clock = Clock.draw(rng, rounds, days=160.0)
+    share = clock.share
     n = len(share)
     hours = tuple(f"{hour:02d}h" for hour in range(8, 23, 2))
     groups = np.array(["family", "retired", "student", "worker"])
@@ -397,7 +450,8 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
         "weekend": weekend,
         "platform": np.where(android, "android", "ios"),
     }
-    rows, stamps = _rows(context, 0), _stamps(share, days)
+    rows = _rows(context)
+    stamps = clock.stamps()
     prob = _picked(chances, chosen)
     files: tuple[list[Any], list[Any]] = ([], [])
     for row in range(rounds):
@@ -429,7 +483,7 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
         for number, events in enumerate(files, 1)
     ]
     design = np.column_stack([_one_hot(group, 4), opens, weekend, android])
-    return AwkwardLog(
+    return clock.log(
         paths=paths,
         answers={
             "--rename": {"rename": {"seg": "segment"}},
@@ -437,14 +491,12 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
             "--reward": {"reward": "opened"},
         },
         arms=hours,
-        contexts=rows[rounds:],
-        worth=worth[rounds:],
-        logged=float((chances * worth)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=opened[:rounds].astype(float),
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=worth,
+        chosen=chosen,
+        reward=opened,
+        design=design,
         drifting={
             (hour, column) for hour in ("20h", "22h") for column in ("segment", "level")
         },
@@ -457,7 +509,8 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
     Seven columns matter, and the effect of egfr under the high dose turns. Less pain is better.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 720.0
+    clock = Clock.draw(rng, rounds, days=720.0)
+    share = clock.share
     n = len(share)
     doses = ("low", "standard", "high")
     age, egfr = rng.normal(60.0, 12.0, n).round(), rng.normal(80.0, 18.0, n).round(1)
@@ -505,13 +558,13 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
         for name, values in context.items()
     }
     table = {
-        "visit": [str(t)[:10] for t in _stamps(share, days)[:rounds]],
-        **{name: values[:rounds] for name, values in written.items()},
-        "dose": np.array(doses)[chosen[:rounds]],
-        "pain_week8": outcome[:rounds].round(1),
+        "visit": [str(t)[:10] for t in clock.stamps()],
+        **written,
+        "dose": np.array(doses)[chosen],
+        "pain_week8": outcome.round(1),
     }
-    path = _write_csv(folder / "trial.csv", table)
-    return AwkwardLog(
+    path = _write_csv(folder / "trial.csv", clock.written(table))
+    return clock.log(
         paths=[path],
         answers={
             "--minimise": {"minimise": True},
@@ -520,14 +573,12 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
             "--reward": {"reward": "pain_week8"},
         },
         arms=doses,
-        contexts=_rows(context, rounds),
-        worth=-expected[rounds:],
-        logged=-float((chances * expected)[rounds:].sum(axis=1).mean()),
-        design=x[:rounds],
-        fresh_design=x[rounds:],
-        chosen=chosen[:rounds],
-        reward=-outcome[:rounds],
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=-expected,
+        chosen=chosen,
+        reward=-outcome,
+        design=x,
         drifting={("high", "egfr")},
     )
 
@@ -538,9 +589,10 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     The page that wrote the log ranks by margin, which attracts nobody; `rating` is a feature, not a reward.
     """
     rng = np.random.default_rng(seed)
-    items, days = 10, 90.0
+    items = 10
     pages, fresh_pages = rounds // items, FRESH // 3
     share = np.concatenate([np.sort(rng.random(pages)), np.ones(fresh_pages)])
+    clock = Clock(pages, 90.0, share)
     n = len(share)
     relevance, margin = rng.normal(0, 1, (n, items)), rng.normal(0, 1, (n, items))
     rating = rng.integers(20, 51, (n, items)) / 10.0
@@ -567,7 +619,7 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
         "is_new": is_new.astype(int),
         "price": price,
     }
-    stamps = _stamps(share, days)
+    stamps = clock.stamps()
     table: dict[str, list[Any]] = {
         name: []
         for name in (
@@ -618,7 +670,7 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
         fresh_design=fresh_rows.reshape(-1, fresh_rows.shape[-1]),
         chosen=np.zeros(rounds, dtype=int),
         reward=(first[:pages, None] == position[:pages]).reshape(-1).astype(float),
-        days=np.repeat(share[:pages] * days, items),
+        days=np.repeat(share[:pages] * clock.days, items),
         # Where novelty stops to attract, pages have fewer clicks, and the effects of
         # all that attracts and of positions shrink in probability points.
         drifting={
@@ -636,7 +688,8 @@ def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     off.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 84.0
+    clock = Clock.draw(rng, rounds, days=84.0)
+    share = clock.share
     n = len(share)
     lines = ("A - Sale ends tonight", "B - Your picks", "C - 20 % off", "D - News")
     tiers = np.array(["Bronze", "Gold", "Silver"])
@@ -663,20 +716,22 @@ def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
         "Average basket": basket,
         "Age": age,
     }
-    stamps = _stamps(share, days)[:rounds]
+    stamps = clock.stamps()
     table = {
         "Contact ID": rng.integers(10**7, 10**8, rounds),
         "Campaign": ["Spring 2024"] * rounds,
         "Send date": [t.item().strftime("%m/%d/%Y %I:%M %p") for t in stamps],
-        **{name: values[:rounds] for name, values in context.items()},
-        "Subject line": np.array(lines)[chosen[:rounds]],
-        "Open status": np.where(opened, "Opened", "Not opened")[:rounds],
-        "Link clicked": np.where(clicked, "Y", "N")[:rounds],
+        **context,
+        "Subject line": np.array(lines)[chosen],
+        "Open status": np.where(opened, "Opened", "Not opened"),
+        "Link clicked": np.where(clicked, "Y", "N"),
         "Bounce reason": [""] * rounds,
     }
-    path = _write_csv(folder / "campaign_export.csv", table, ",", "utf-8-sig")
+    path = _write_csv(
+        folder / "campaign_export.csv", clock.written(table), ",", "utf-8-sig"
+    )
     design = np.column_stack([_one_hot(tier, 3), idle, basket, age])
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--reward-values": {"reward_values": {"Opened": 1.0, "Not opened": 0.0}},
@@ -686,14 +741,12 @@ def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
             "--ignore 'Link clicked'": {"ignore": ["Link clicked"]},
         },
         arms=lines,
-        contexts=_rows(context, rounds),
-        worth=worth[rounds:],
-        logged=float((chances * worth)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=opened[:rounds].astype(float),
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=worth,
+        chosen=chosen,
+        reward=opened,
+        design=design,
         drifting={(lines[0], "level")},
         leaking={"Link clicked"},
     )
@@ -705,7 +758,8 @@ def ticket_router(folder: Path, seed: int, rounds: int = 16_000) -> AwkwardLog:
     Hours to resolution are known only afterwards. Enterprise customers lose patience with one team.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 300.0
+    clock = Clock.draw(rng, rounds, days=300.0)
+    share = clock.share
     n = len(share)
     teams = ("apps", "billing", "cloud", "core", "field", "night")
     topics = np.array(["account", "bug", "invoice", "outage", "setup"])
@@ -733,21 +787,21 @@ def ticket_router(folder: Path, seed: int, rounds: int = 16_000) -> AwkwardLog:
         "Word count": words.astype(int),
         "Priority": np.array(["P1", "P2", "P3", "P4"])[urgent - 1],
     }
-    stamps = _stamps(share, days)[:rounds]
+    stamps = clock.stamps()
     hours = (rng.gamma(2.0, 5.0, n) * (6 - score)).round(1)
     table = {
         "Ticket": [f"#{row + 48_000}" for row in range(rounds)],
         "Created": [str(t).replace("T", " ") for t in stamps],
-        **{name: values[:rounds] for name, values in context.items()},
-        "Assigned team": np.array(teams)[chosen[:rounds]],
-        "Hours to resolution": hours[:rounds],
-        "Satisfaction": np.where(rated, score.astype(str), "")[:rounds],
+        **context,
+        "Assigned team": np.array(teams)[chosen],
+        "Hours to resolution": hours,
+        "Satisfaction": np.where(rated, score.astype(str), ""),
     }
-    path = _write_csv(folder / "tickets.csv", table, ";", "cp1252")
+    path = _write_csv(folder / "tickets.csv", clock.written(table), ";", "cp1252")
     design = np.column_stack(
         [_one_hot(topic, 5), _one_hot(plan, 3), words, _one_hot(urgent - 1, 4)]
     )
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--keep-going": {"keep_going": True},
@@ -757,14 +811,12 @@ def ticket_router(folder: Path, seed: int, rounds: int = 16_000) -> AwkwardLog:
             "--ignore 'Hours to resolution'": {"ignore": ["Hours to resolution"]},
         },
         arms=teams,
-        contexts=_rows(context, rounds),
-        worth=worth[rounds:],
-        logged=float((chances * worth)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=np.where(rated, score, np.nan)[:rounds],
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=worth,
+        chosen=chosen,
+        reward=np.where(rated, score, np.nan),
+        design=design,
         drifting={("core", "Plan"), ("core", "level")},
         leaking={"Hours to resolution"},
     )
@@ -777,7 +829,8 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
     interest in one creative.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 45.0
+    clock = Clock.draw(rng, rounds, days=45.0)
+    share = clock.share
     n = len(share)
     creatives = 138_000_000_001 + np.array([0, 170, 351, 912, 1377])
     sites = np.array(["news", "recipes", "sports", "weather"])
@@ -811,22 +864,22 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
         "is_mobile": phone,
         "viewability": viewable,
     }
-    millis = _stamps(share, days).astype("datetime64[ms]").astype(np.int64)
+    millis = clock.stamps().astype("datetime64[ms]").astype(np.int64)
     table = {
         "impression_id": [f"{v:016x}" for v in rng.integers(0, 2**62, rounds)],
-        "event_time_ms": millis[:rounds],
+        "event_time_ms": millis,
         "advertiser_id": np.full(rounds, 778_812),
-        **{name: values[:rounds] for name, values in context.items()},
-        "creative_id": creatives[chosen[:rounds]],
-        "serving_share": _picked(chances, chosen)[:rounds],
+        **context,
+        "creative_id": creatives[chosen],
+        "serving_share": _picked(chances, chosen),
         "media_cost_micros": (1e6 * rng.gamma(9.0, 0.002, rounds)).astype(np.int64),
-        "clicks": click[:rounds].astype(int),
-        "revenue_micros": (1e6 * revenue[:rounds]).round().astype(np.int64),
+        "clicks": click.astype(int),
+        "revenue_micros": (1e6 * revenue).round().astype(np.int64),
     }
     path = folder / "delivery.parquet"
-    pq.write_table(pa.table(table), path)
+    pq.write_table(pa.table(clock.written(table)), path)
     design = np.column_stack([_one_hot(site, 4), hour, seen, phone, viewable])
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--reward revenue_micros": {"reward": "revenue_micros"},
@@ -835,14 +888,12 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
             "--ignore media_cost_micros": {"ignore": ["media_cost_micros"]},
         },
         arms=tuple(map(str, creatives)),
-        contexts=_rows(context, rounds),
-        worth=worth[rounds:],
-        logged=float((chances * worth)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=revenue[:rounds],
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=worth,
+        chosen=chosen,
+        reward=revenue,
+        design=design,
         drifting={(str(creatives[2]), column) for column in ("site_section", "level")},
         leaking={"clicks"},
     )
@@ -854,7 +905,8 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
     Beginners bear hard settings worse after an update of the game.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 120.0
+    clock = Clock.draw(rng, rounds, days=120.0)
+    share = clock.share
     n = len(share)
     settings = np.arange(1, 6)
     skill, deaths = rng.normal(0.0, 1.0, n).round(3), rng.poisson(4.0, n)
@@ -874,7 +926,8 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
         "hours_played": hours,
         "install_source": np.array(["ads", "friend", "store"])[source],
     }
-    rows, stamps = _rows(context, 0), _stamps(share, days)
+    rows = _rows(context)
+    stamps = clock.stamps()
     prob = _picked(chances, chosen)
     logged = [
         {
@@ -889,7 +942,7 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
     ]
     path = _json_lines(folder / "sessions.ndjson", logged)
     design = np.column_stack([skill, deaths, hours, _one_hot(source, 3)])
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--minimise": {"minimise": True},
@@ -897,17 +950,12 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
             "--arm": {"arm": "cfg.difficulty"},
         },
         arms=tuple(map(str, settings)),
-        contexts=[
-            {f"player.{name}": value for name, value in row.items()}
-            for row in rows[rounds:]
-        ],
-        worth=-churn[rounds:],
-        logged=-float((chances * churn)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=-left[:rounds].astype(float),
-        days=share[:rounds] * days,
+        context={f"player.{name}": values for name, values in context.items()},
+        chances=chances,
+        worth=-churn,
+        design=design,
+        chosen=chosen,
+        reward=-left.astype(float),
         drifting={("4", "player.skill")},
     )
 
@@ -918,7 +966,8 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     Transfers are known only afterwards. A new system slows one group down for long-standing customers.
     """
     rng = np.random.default_rng(seed)
-    share, days = _shares(rng, rounds), 200.0
+    clock = Clock.draw(rng, rounds, days=200.0)
+    share = clock.share
     n = len(share)
     groups = ("contracts", "general", "retention", "technical")
     reasons = np.array(["bill", "cancel", "fault", "move"])
@@ -947,18 +996,18 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
         "queue_wait_s": waited.astype(int),
         "repeat_caller": np.where(repeat, "Y", "N"),
     }
-    stamps = _stamps(share, days)[:rounds]
+    stamps = clock.stamps()
     table = {
         "call_ref": [f"{row:09d}" for row in range(rounds)],
         "answered": [t.item().strftime("%Y/%m/%d %H:%M:%S") for t in stamps],
-        **{name: values[:rounds] for name, values in context.items()},
-        "skill_group": np.array(groups)[chosen[:rounds]],
-        "handle_time_s": handled[:rounds].round().astype(int),
-        "transferred": (rng.random(n) < _sigmoid((handled - 700) / 150))[:rounds] * 1,
+        **context,
+        "skill_group": np.array(groups)[chosen],
+        "handle_time_s": handled.round().astype(int),
+        "transferred": (rng.random(n) < _sigmoid((handled - 700) / 150)) * 1,
     }
-    path = _write_csv(folder / "calls.tsv", table, "\t")
+    path = _write_csv(folder / "calls.tsv", clock.written(table), "\t")
     design = np.column_stack([_one_hot(reason, 4), years, waited, repeat])
-    return AwkwardLog(
+    return clock.log(
         paths=[path],
         answers={
             "--minimise": {"minimise": True},
@@ -968,14 +1017,12 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
             "--ignore transferred": {"ignore": ["transferred"]},
         },
         arms=groups,
-        contexts=_rows(context, rounds),
-        worth=-seconds[rounds:],
-        logged=-float((chances * seconds)[rounds:].sum(axis=1).mean()),
-        design=design[:rounds],
-        fresh_design=design[rounds:],
-        chosen=chosen[:rounds],
-        reward=-handled[:rounds],
-        days=share[:rounds] * days,
+        context=context,
+        chances=chances,
+        worth=-seconds,
+        chosen=chosen,
+        reward=-handled,
+        design=design,
         drifting={("contracts", "customer_years")},
         leaking={"transferred"},
     )

@@ -130,8 +130,8 @@ def draw_exploration(theme_name: str) -> Figure:
         }
         for axis, (title, probabilities) in zip(axes, panels.items(), strict=True):
             axis.bar(range(5), probabilities, color=colours["stable"])
-            for place, value in enumerate(probabilities):
-                axis.text(place, value + 0.02, f"{value:.2f}", ha="center", fontsize=8)
+            for index, value in enumerate(probabilities):
+                axis.text(index, value + 0.02, f"{value:.2f}", ha="center", fontsize=8)
             axis.set(
                 title=title,
                 xticks=range(5),
@@ -153,11 +153,11 @@ def draw_verdicts(theme_name: str) -> Figure:
     with theme(theme_name) as colours:
         figure, axis = _figure()
         axis.axvline(0.0, color=colours["ink"], lw=0.8)
-        for place, (words, value, half, name) in enumerate(reversed(cases)):
+        for index, (words, value, half, name) in enumerate(reversed(cases)):
             if value is None or half is None:
                 axis.text(
                     0.0,
-                    place,
+                    index,
                     "  too few rounds where policy and log agree",
                     va="center",
                     fontsize=8.5,
@@ -165,14 +165,14 @@ def draw_verdicts(theme_name: str) -> Figure:
             else:
                 axis.errorbar(
                     value,
-                    place,
+                    index,
                     xerr=half,
                     fmt="o",
                     color=colours[name],
                     capsize=4,
                     lw=2.0,
                 )
-            axis.text(-0.245, place, words, va="center", color=colours[name])
+            axis.text(-0.245, index, words, va="center", color=colours[name])
         axis.set(xlim=(-0.25, 0.15), ylim=(-0.6, 3.6), yticks=[])
         axis.set_xlabel("gain per round against the log, 95 % interval")
         axis.spines["left"].set_visible(False)

@@ -21,12 +21,16 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
-from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
+from invariant_bandits_reproduction.claims import (
+    Judged,
+    mean_of,
+)
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
     regret_cell,
+    table,
 )
 
 AS_IS = "as is"
@@ -277,7 +281,9 @@ CONSTANTS = (
         "`Learning.rest`", "8", METHOD + ": for speed", _scaled("LEARNING", "rest")
     ),
 )
+"""Every constant of AutoISD with its value, and where the value comes from."""
 CAUTIONS: tuple[float | None, ...] = (0.0, 0.01, 0.03, None)
+"""Values of the option `caution`; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -296,20 +302,29 @@ class World:
 
 
 FIXED_TIMES = 4
+"""Repetitions of worlds with fixed arms, as a multiple of those of the others."""
 WORLDS = (
     World("paper, T0 = 1,000", PaperEpisodes(logged=1000), 500),
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),
     World("invariance broken", StressEpisodes(broken=1.0), 1000),
     World("a walk goes on", StressEpisodes(drift="walk", residual_dim=10), 1000),
-    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, None),
-    World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, None, FIXED_TIMES),
+    World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, caution=None),
+    World(
+        "5 arms, all changed",
+        FixedArms(5, changed=1.0),
+        2000,
+        caution=None,
+        times=FIXED_TIMES,
+    ),
 )
+"""Worlds in which constants are halved and doubled."""
 CAUTION_WORLDS = (
     World("paper, T0 = 8,000", PaperEpisodes(logged=8000), 500),
     World("5 arms, none changed", FixedArms(5, changed=0.0), 2000, times=FIXED_TIMES),
     World("5 arms, half changed", FixedArms(5, changed=0.5), 2000, times=FIXED_TIMES),
     World("5 arms, all changed", FixedArms(5, changed=1.0), 2000, times=FIXED_TIMES),
 )
+"""Worlds in which the price of caution is measured."""
 CAUTION_WORDS = (
     "Each cell has the mean regret of AutoISD ± its standard error (worst run in brackets) for one value"
     f" of the option `caution`. Worlds with fixed arms (the same in every round) have {FIXED_TIMES} times"
@@ -383,7 +398,7 @@ def run(
     )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """None: this study measures, it promises nothing."""
     return []
 
@@ -435,21 +450,18 @@ def change_cell(regret: Mapping[str, Array], name: str) -> str:
 
 def short_lines(outcome: StudyOutcome) -> list[str]:
     """One line per constant: the largest change of regret that matters, in percent, and its world."""
-    lines = [
-        "## In short",
-        "",
-        "| constant | value | from | halved | doubled |",
-        "|---|---|---|---|---|",
-    ]
-    for constant in outcome.more["constants"]:
-        cells = [
-            _largest_change(outcome, variant_name(constant, factor))
-            for factor in (HALF, DOUBLE)
-        ]
-        lines.append(
-            f"| {' | '.join((constant.name, constant.value, constant.source, *cells))} |"
+    rows = [
+        (
+            constant.name,
+            constant.value,
+            constant.source,
+            _largest_change(outcome, variant_name(constant, HALF)),
+            _largest_change(outcome, variant_name(constant, DOUBLE)),
         )
-    return [*lines, ""]
+        for constant in outcome.more["constants"]
+    ]
+    headings = ("constant", "value", "from", "halved", "doubled")
+    return ["## In short", "", *table(headings, rows)]
 
 
 def _largest_change(outcome: StudyOutcome, name: str) -> str:
@@ -465,37 +477,29 @@ def _largest_change(outcome: StudyOutcome, name: str) -> str:
 
 
 def _constant_lines(outcome: StudyOutcome) -> list[str]:
-    names = list(outcome.values)
-    lines = [
-        "## Constants",
-        "",
-        "| constant | value | from | × | " + " | ".join(names) + " |",
-    ]
-    lines.append("|---|---|---|---|" + "---|" * len(names))
     as_is = [mean_of(regret[AS_IS]).with_error() for regret in outcome.values.values()]
-    lines.append("| mean regret as is | | | | " + " | ".join(as_is) + " |")
+    rows = [("mean regret as is", "", "", "", *as_is)]
     for constant in outcome.more["constants"]:
+        head = (constant.name, constant.value, constant.source)
         for factor, sign in ((HALF, "½"), (DOUBLE, "2")):
             name = variant_name(constant, factor)
             cells = [change_cell(regret, name) for regret in outcome.values.values()]
-            head = (
-                (constant.name, constant.value, constant.source)
-                if factor == HALF
-                else ("", "", "")
-            )
-            lines.append(f"| {' | '.join((*head, sign, *cells))} |")
-    return [*lines, ""]
+            rows.append((*head, sign, *cells))
+            head = ("", "", "")
+    headings = ("constant", "value", "from", "×", *outcome.values)
+    return ["## Constants", "", *table(headings, rows)]
 
 
 def _caution_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## The price of caution", "", CAUTION_WORDS, ""]
     heads = ["no limit" if caution is None else f"{caution:g}" for caution in CAUTIONS]
-    lines += [
-        "| caution | " + " | ".join(heads) + " |",
-        "|---|" + "---|" * len(CAUTIONS),
+    rows = [
+        (name, *map(regret_cell, regret.values()))
+        for name, regret in outcome.more["caution"].items()
     ]
-    for name, regret in outcome.more["caution"].items():
-        lines.append(
-            f"| {name} | {' | '.join(regret_cell(values) for values in regret.values())} |"
-        )
-    return [*lines, ""]
+    return [
+        "## The price of caution",
+        "",
+        CAUTION_WORDS,
+        "",
+        *table(("caution", *heads), rows),
+    ]

@@ -15,10 +15,12 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.feature_maps import FeatureMap
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
@@ -121,7 +123,7 @@ SIZES = {
 def cells() -> list[LevelCell]:
     """Every row of the page."""
     return [
-        LevelCell(kind, clicks, columns, rounds, share)
+        LevelCell(kind=kind, clicks=clicks, columns=columns, rounds=rounds, share=share)
         for kind, sizes in SIZES.items()
         for clicks in (False, True)
         for (columns, rounds), share in sizes.items()
@@ -187,7 +189,7 @@ def mean_slope(levels: Array, spread: float) -> float:
     return float((chances * (1.0 - chances) @ weights).mean() / np.sqrt(2.0 * np.pi))
 
 
-class Found(NamedTuple):
+class FitResult(NamedTuple):
     """What a fit says of a log: whether anything drifts, whether the reversed effect does, and the effects
     (A, q) with their errors.
     """
@@ -198,7 +200,7 @@ class Found(NamedTuple):
     errors: Array
 
 
-def fit(cell: LevelCell, log: PlantedLog) -> Found:
+def fit(cell: LevelCell, log: PlantedLog) -> FitResult:
     """Fit the model of the cell's kind."""
     if cell.kind == ROWS:
         return _fit_rows(log)
@@ -214,7 +216,7 @@ def fit(cell: LevelCell, log: PlantedLog) -> Found:
         shared = np.tile(values[layout.own_dim : layout.dim], (ARMS, 1))
         return np.hstack([own, shared])
 
-    return Found(
+    return FitResult(
         bool(drifting),
         bool(places & {effect.place for effect in drifting}),
         by_arm(evidence.estimate[: layout.dim]),
@@ -244,13 +246,13 @@ def _statistics(cell: LevelCell, log: PlantedLog) -> ArmStatistics:
     return ArmStatistics.from_features(encoding, phi, log.rewards, WINDOWS)
 
 
-def _fit_rows(log: PlantedLog) -> Found:
+def _fit_rows(log: PlantedLog) -> FitResult:
     # The levels of the arms are part of the noise: these rows say nothing of arms.
     decomposition = InvariantSubspaceDecomposition()
     decomposition.fit(log.features, log.rewards, windows=WINDOWS)
     mean, covariance = decomposition.paths_.weighted_mean()
     first = decomposition.split_.residual[0]
-    return Found(
+    return FitResult(
         bool(decomposition.varies_.any()),
         bool(first @ first > 0.5),
         mean[None, :],
@@ -258,21 +260,21 @@ def _fit_rows(log: PlantedLog) -> Found:
     )
 
 
-def trial(place: tuple[LevelCell, int, int]) -> tuple[float, float, float, float]:
+def trial(task: tuple[LevelCell, int, int]) -> tuple[float, float, float, float]:
     """Whether drift is said in a log without any, the shares of the effects of 0 and of 3 within their
     intervals, and whether a reversed effect is named in a second log; NaN in every other repetition.
     """
-    cell, seed, index = place
+    cell, seed, index = task
     rng = np.random.default_rng((seed, index))
     log = draw(cell, rng, reversed_effect=False)
-    found = fit(cell, log)
-    effects = log.effects[: len(found.effects)]
-    covered = np.abs(found.effects - effects) <= Z * found.errors
+    fitted = fit(cell, log)
+    effects = log.effects[: len(fitted.effects)]
+    covered = np.abs(fitted.effects - effects) <= Z * fitted.errors
     named = float("nan")
     if index % 2 == 0:
         named = float(fit(cell, draw(cell, rng, reversed_effect=True)).names_reversed)
     return (
-        float(found.drifts),
+        float(fitted.drifts),
         float(covered[effects == 0.0].mean()),
         float(covered[effects != 0.0].mean()),
         named,
@@ -305,16 +307,16 @@ def summarise(values: Array, column: int) -> tuple[Measurement, str]:
     return share, share.with_interval()
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What the tests of drift and the intervals promise, for each kind over all sizes and rewards."""
 
-    def goal(kind: str, column: int, words: str, low: float, high: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def goal(kind: str, column: int, words: str, low: float, high: float) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             of_kind = [v for cell, v in outcome.values.items() if cell.kind == kind]
             measured, numbers = summarise(np.concatenate(of_kind), column)
-            return GoalVerdict(low <= measured.value <= high, measured, numbers=numbers)
+            return decide(low <= measured.value <= high, measured, numbers=numbers)
 
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
     false = "drift is said where nothing drifts"
     null = "intervals of effects of 0 cover"
@@ -333,7 +335,7 @@ def goals() -> list[Goal]:
     return [*result, goal(SHARED, NAMED, f"{named}, {about}: ≥ 97 %", LEAST_POWER, 1.0)]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

@@ -19,8 +19,8 @@ from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.storage import replace_file
 from invariant_bandits_reproduction import run
-from invariant_bandits_reproduction.claims import Results
 from invariant_bandits_reproduction.figures.experiment import Experiment, chosen
+from invariant_bandits_reproduction.regret_claims import Results
 
 PICTURED = ("dimension", "logged-rounds", "violated-invariance")
 """Experiments whose figures README shows."""
@@ -99,6 +99,7 @@ def played_again(cell: Cell, seed: int, replications: int) -> SimulationResult:
 def write_pictures(results: Path, figures: Path) -> list[Path]:
     """Draw the pictures from the folder of a run into `figures`, with their numbers; returns the paths."""
     found = run.read(results, resamples=2)
+    figures.mkdir(parents=True, exist_ok=True)
     paths = []
     for experiment in chosen(PICTURED):
         numbers = numbers_of(

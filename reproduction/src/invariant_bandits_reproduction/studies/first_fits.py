@@ -94,9 +94,9 @@ def _fit_as_asked(log: AwkwardLog) -> tuple[Model, tuple[str, ...]]:
         except InputError as error:
             said = str(error)
         asked = next((option for option in unused if _names(said, option)), None)
-        if asked is None and model is None:
-            raise RuntimeError(f"no answer to: {said}; before: {steps}")
         if asked is None:
+            if model is None:
+                raise RuntimeError(f"no answer to: {said}; before: {steps}")
             unknown = _not_known_before(log, model)
             if not unknown:
                 return model, (*steps, "model")

@@ -16,14 +16,15 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.parallel import map_unordered
-from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
+from invariant_bandits_reproduction.claims import Claim, Verdict, count_reached, mean_of
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Progress = Callable[[str, int, int], None]
 PAGE_WIDTH = 100
-NO_BREAK = "\N{NO-BREAK SPACE}"
 """Longest line of prose in a page, in columns."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
+"""Keeps a number and its percent sign on one line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +47,9 @@ class StudyOutcome:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def cell_seed(seed: int, place: int) -> int:
-    """A seed for every place, so that no two cells share their repetitions."""
-    return int(np.random.SeedSequence((seed, place)).generate_state(1, np.uint64)[0])
+def cell_seed(seed: int, index: int) -> int:
+    """Return a seed for every index, so that no two cells share their repetitions."""
+    return int(np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)[0])
 
 
 def gather(
@@ -97,6 +98,18 @@ def wrap_prose(page: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def table_row(*cells: object) -> str:
+    """Return a line of a table."""
+    return "|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> list[str]:
+    """Return the lines of a table, with an empty line at the end."""
+    heads = list(headings)
+    rule = "|" + "---|" * len(heads)
+    return [table_row(*heads), rule, *(table_row(*row) for row in rows), ""]
+
+
 def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> list[str]:
     """Lines of a page that show name-light.png or name-dark.png of the folder `pictures`; none without a
     folder.
@@ -115,13 +128,13 @@ def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> li
 
 
 def verdict_lines(
-    judged: Sequence[tuple[Goal, GoalVerdict]], place: str = ""
+    judged: Sequence[tuple[Claim, Verdict]], heading: str = ""
 ) -> list[str]:
-    """The section of a page that says which goals were reached.
+    """Return the section of a page that says which goals were reached.
 
-    place: heading of a column with the goals' `where`; no such column if it is empty.
+    heading: of a column with the names of the claims; no such column if it is empty.
     """
-    reached = sum(verdict.reached for _, verdict in judged)
+    reached = count_reached(judged)
     lines = [
         "## What must be true",
         "",
@@ -134,13 +147,16 @@ def verdict_lines(
             " bound.",
             "",
         ]
-    columns = ["goal", *([place] if place else []), "measured"]
-    lines += [f"| {' | '.join(columns)} | |", "|---" * (len(columns) + 1) + "|"]
-    for goal, verdict in judged:
-        row = [goal.words, *([goal.where] if place else []), verdict.numbers]
-        mark = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {' | '.join(row)} | {mark} |")
-    return [*lines, ""]
+    headings = ["goal", "measured", ""]
+    rows = [
+        [claim.statement, verdict.numbers, verdict.careful_mark]
+        for claim, verdict in judged
+    ]
+    if heading:
+        headings.insert(1, heading)
+        for row, (claim, _) in zip(rows, judged, strict=True):
+            row.insert(1, claim.name)
+    return [*lines, *table(headings, rows)]
 
 
 def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:

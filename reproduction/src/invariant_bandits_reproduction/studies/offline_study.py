@@ -15,11 +15,13 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
-from invariant_bandits_reproduction.claims import Bound
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Bound,
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     median_of,
     share_of,
@@ -31,7 +33,9 @@ from invariant_bandits_reproduction.studies.harness import (
 )
 
 LOGGED_ROUNDS = (1000, 3500, 8000)
+"""T0 of the paper's Figure 4."""
 REFUSED = (-1, -1)
+"""Dimensions of a fit that the estimator refused."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,13 @@ def judge(setting: OfflineCell, seed: tuple[int, ...]) -> Recovery:
         truth, _ = draw(setting, seed)
         planted = (truth.split.invariant_dim, truth.split.residual_dim)
         return Recovery(
-            planted,
-            REFUSED,
-            1.0,
-            float(np.linalg.norm(truth.component)),
-            (),
-            0.0,
-            False,
+            planted=planted,
+            found=REFUSED,
+            projection_error=1.0,
+            component_error=float(np.linalg.norm(truth.component)),
+            block_sizes=(),
+            seconds=0.0,
+            converged=False,
         )
 
 
@@ -152,6 +156,7 @@ KINDS = {
     "16 windows": OfflineCell("", 0, UNIFORM, windows=16),
     "25 windows": OfflineCell("", 0, UNIFORM, windows=25),
 }
+"""Kind of logs -> how they are generated and read."""
 CHOSEN = (
     "| choice of settings | result |\n"
     "|---|---|\n"
@@ -183,16 +188,16 @@ Results = dict[tuple[str, int], list[Recovery]]
 
 def figure_goals(
     words: str, kind: str, name: str, bounds: tuple[Bound, ...]
-) -> list[Goal]:
+) -> list[Claim]:
     """What one figure of one kind of logs must meet at each T0."""
 
-    def goal(rounds: int, bound: Bound) -> Goal:
-        def judged(results: Results) -> GoalVerdict:
+    def goal(rounds: int, bound: Bound) -> Claim:
+        def judged(results: Results) -> Verdict:
             measured = figure(results[kind, rounds], rounds, name)
             numbers = f"{measured.with_interval()} [{bound}]"
-            return GoalVerdict(bound.meets(measured.value), measured, numbers=numbers)
+            return decide(bound.meets(measured.value), measured, numbers=numbers)
 
-        return Goal(words, kind, judged)
+        return Claim(words, kind, judged)
 
     return [
         goal(rounds, bound) for rounds, bound in zip(LOGGED_ROUNDS, bounds, strict=True)
@@ -321,7 +326,7 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     return share_of(int(np.sum(hits)), len(hits))
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every line of what must be true with its verdict at each T0."""
     return judge_all((goal for line in GOALS for goal in line), outcome.values)
 
@@ -359,7 +364,7 @@ def report(outcome: StudyOutcome) -> str:
             f"{verdict.numbers} {verdict.mark}"
             for _, verdict in judge_all(goals, results)
         ]
-        lines.append(f"| {goals[0].words} | {' | '.join(judged)} |")
+        lines.append(f"| {goals[0].statement} | {' | '.join(judged)} |")
     lines += ["", "## All settings", "", SHARES_IN_WORDS, "", head, rule]
     lines += _lines_by_kind(
         results,

@@ -23,6 +23,13 @@ from invariant_bandits.reports import plots
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
+    Measurement,
+    judge_all,
+    mean_of,
+)
 from invariant_bandits_reproduction.contenders import (
     GREEDY,
     ISD_ESTIMATED,
@@ -32,13 +39,8 @@ from invariant_bandits_reproduction.contenders import (
     LINUCB_WARM,
     named,
 )
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
-    Measurement,
-    judge_all,
+from invariant_bandits_reproduction.regret_claims import (
     mean_at_most,
-    mean_of,
     worst_at_most,
     worst_below,
 )
@@ -48,6 +50,7 @@ from invariant_bandits_reproduction.studies.harness import (
     cell_seed,
     picture_lines,
     regret_cell,
+    table,
     with_lowest_bold,
 )
 
@@ -94,6 +97,7 @@ PAPER = PaperEpisodes()
 FAST_ROTATION = PaperEpisodes(
     PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating"
 )
+"""The authors' seventh experiment."""
 
 PAPER_ROWS = tuple(
     row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged))
@@ -104,24 +108,31 @@ NO_DRIFT = row(
     PaperEpisodes(PaperWorld(varying=None), logged=1000),
     drifts=False,
 )
+"""The paper's rows, and a world without drift."""
 WEAK_DRIFT = row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
+"""A fifth of the paper's drift."""
 GREEDY_LOGS = row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
 WELL_CONDITIONED = row(
     "T0 = 1000, well-conditioned",
     PaperEpisodes(PaperWorld(conditioning="well"), logged=1000),
 )
+"""Blocks whose covariances are well-conditioned."""
 SMALL_JUMP = row(
     "T0 = 8000, invariant part jumps by 0.5", replace(PAPER, violation=0.5)
 )
+"""A violation of half a unit."""
 LARGE_JUMP = row("T0 = 8000, invariant part jumps by 2", replace(PAPER, violation=2.0))
+"""A violation of more than twice the length of the invariant part."""
 SEVENTH = row(
     "T0 = 2000, fast rotation (seventh)", FAST_ROTATION, memory=SlidingWindow(25)
 )
+"""The authors' seventh experiment, with their window."""
 FIXED_ACTIONS = row(
     "T0 = 8000, 20 fixed actions, T = 1000",
     replace(PAPER, fixed_actions=20),
     horizon=1000,
 )
+"""The same actions in every round."""
 FEW_FEATURES = tuple(
     row(
         f"T0 = 2000, p = {p}, two directions drift, T = 100",
@@ -132,6 +143,7 @@ FEW_FEATURES = tuple(
     )
     for p in (3, 4, 5)
 )
+"""The paper's Figure 3 with few features."""
 ROWS = (
     *PAPER_ROWS,
     NO_DRIFT,
@@ -153,12 +165,14 @@ MEMORIES: Mapping[str, tuple[Memory, ...]] = {
     "Restart-linUCB": tuple(Restart(every) for every in (10, 25, 50, 100, 200)),
 }
 EXPLORATIONS = (0.1, 0.3, 1.0)
+"""Of the tuning grid: the published radius, and less."""
 PUBLISHED_MEMORIES: tuple[Memory, ...] = (
     SlidingWindow(25),
     Discount(0.85),
     Discount(0.97),
     Restart(50),
 )
+"""Memories of the pairs that the page compares, unlifted and lifted."""
 
 
 @dataclass(frozen=True)
@@ -235,9 +249,9 @@ def published_pairs() -> list[tuple[Forgetful, Forgetful]]:
     ]
 
 
-def estimated_goals() -> list[Goal]:
+def estimated_goals() -> list[Claim]:
     """ISD-linUCB from the logs keeps up with its oracle and is never as bad as LinUCB at its worst."""
-    goals: list[Goal] = []
+    goals: list[Claim] = []
     for cell in PAPER_ROWS:
         words = f"{ISD_ESTIMATED} ≤ 1.15 × oracle subspaces"
         goals.append(mean_at_most(words, cell.name, ISD_ESTIMATED, (ISD_ORACLE,), 1.15))
@@ -248,11 +262,11 @@ def estimated_goals() -> list[Goal]:
     return goals
 
 
-def auto_goals(policy: str) -> list[Goal]:
+def auto_goals(policy: str) -> list[Claim]:
     """What AutoISD promises: better than the oracle where the paper's assumptions hold, safe where they do
     not.
     """
-    goals: list[Goal] = [
+    goals: list[Claim] = [
         mean_at_most(
             f"{policy} ≤ ISD-linUCB with oracle subspaces",
             cell.name,
@@ -286,7 +300,7 @@ def auto_goals(policy: str) -> list[Goal]:
     return goals
 
 
-def forgetting_goal(policy: str) -> Goal:
+def forgetting_goal(policy: str) -> Claim:
     """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true
     split.
     """
@@ -297,7 +311,7 @@ def forgetting_goal(policy: str) -> Goal:
     return mean_at_most(words, SEVENTH.name, policy, forgetful, 1.1)
 
 
-def lift_goals() -> list[Goal]:
+def lift_goals() -> list[Claim]:
     """The invariant part halves the regret of every policy that forgets, at the published memories."""
     return [
         mean_at_most(
@@ -311,14 +325,14 @@ def lift_goals() -> list[Goal]:
     ]
 
 
-GOALS: Sequence[Goal] = (
+GOALS: Sequence[Claim] = (
     *estimated_goals(),
     *auto_goals(AUTO),
     *lift_goals(),
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 
@@ -337,6 +351,7 @@ CHOSEN = (
     " limits tests of other actions) is None."
 )
 TUNING_REPLICATIONS = 20
+"""Repetitions per member of the tuning grid."""
 TUNING = 1000  # its place among the seeds of the rows
 OTHER_ROWS = 2000  # where rows of one's own begin
 Tuned = Mapping[tuple[str, bool], tuple[Forgetful, Measurement]]
@@ -472,7 +487,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _goal_lines(outcome: StudyOutcome) -> list[str]:
     judged = verdicts(outcome)
     missed = [
-        f"- {goal.words}; {goal.where}: {verdict.numbers}"
+        f"- {goal.statement}; {goal.name}: {verdict.numbers}"
         for goal, verdict in judged
         if not verdict.reached
     ]
@@ -488,16 +503,13 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         " goal, with the standard error. A verdict on a goal is in brackets if the measured value is"
         " within two standard errors of the bound.",
         "",
-        "| goal | row | measured | difference | |",
-        "|---|---|---|---|---|",
     ]
+    rows = []
     for goal, verdict in judged:
         difference = "" if verdict.margin is None else verdict.margin.with_error()
-        shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(
-            f"| {goal.words} | {goal.where} | {verdict.numbers} | {difference} | {shown} |"
-        )
-    return [*lines, ""]
+        measured = (verdict.numbers, difference, verdict.careful_mark)
+        rows.append((goal.statement, goal.name, *measured))
+    return [*lines, *table(("goal", "row", "measured", "difference", ""), rows)]
 
 
 def _row_lines(outcome: StudyOutcome) -> list[str]:
@@ -508,14 +520,12 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
         " truth. In the row *fast rotation*, where the drifting coefficients change quickly, the policy"
         " ISD-linUCB remembers only 25 rounds.",
         "",
-        "| logs → online | " + " | ".join(CONTENDERS) + " |",
-        "|---|" + "---|" * len(CONTENDERS),
     ]
-    for row, regret in outcome.values.items():
-        lines.append(
-            f"| {row} | {' | '.join(with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))} |"
-        )
-    return [*lines, ""]
+    rows = [
+        (name, *with_lowest_bold(regret, CONTENDERS, aside=ISD_ORACLE))
+        for name, regret in outcome.values.items()
+    ]
+    return [*lines, *table(("logs → online", *CONTENDERS), rows)]
 
 
 def _memory_lines(outcome: StudyOutcome) -> list[str]:
@@ -583,12 +593,10 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
         lines += [
             f"The table has the policies with a lower mean regret than {AUTO}:",
             "",
-            "| row | policy | difference |",
-            "|---|---|---|",
-        ]
-        lines += [
-            f"| {row} | {rival} | {difference.with_error()} |"
-            for row, rival, difference in lost
+            *table(
+                ("row", "policy", "difference"),
+                ((row, rival, apart.with_error()) for row, rival, apart in lost),
+            )[:-1],
         ]
     else:
         lines.append(

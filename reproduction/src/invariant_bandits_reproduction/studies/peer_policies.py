@@ -342,7 +342,7 @@ def _vowpal(settings: list[str]) -> dict[str, tuple[Any, ...]]:
 
 
 PEERS: Mapping[str, Peer] = {
-    "coba LinUCB": Peer("coba", "coba", Coba, _sizes("alpha")),
+    "coba LinUCB": Peer("coba", "coba", Coba, settings=_sizes("alpha")),
     "vowpalwabbit squarecb": Peer(
         *("vowpalwabbit", "vowpalwabbit", Vowpal),
         _vowpal([f"squarecb --gamma_scale {scale}" for scale in (10, 100, 1000)]),
@@ -354,7 +354,7 @@ PEERS: Mapping[str, Peer] = {
         ),
     ),
     "bayesianbandits": Peer(
-        "bayesianbandits", "bayesianbandits", BayesianBandits, _sizes("size")
+        "bayesianbandits", "bayesianbandits", BayesianBandits, settings=_sizes("size")
     ),
     **{
         f"bayesianbandits, {rule}": Peer(
@@ -367,13 +367,13 @@ PEERS: Mapping[str, Peer] = {
         for rule in FORGETTING
     },
     "mabwiser LinUCB": Peer(
-        "mabwiser", "mabwiser", Mabwiser, _sizes("alpha"), labelled=True
+        "mabwiser", "mabwiser", Mabwiser, settings=_sizes("alpha"), labelled=True
     ),
     "contextualbandits LinUCB": Peer(
         "contextualbandits",
         "contextualbandits",
         ContextualBandits,
-        _sizes("alpha"),
+        settings=_sizes("alpha"),
         labelled=True,
     ),
     "river LinUCBDisjoint": Peer(
@@ -395,3 +395,4 @@ PEERS: Mapping[str, Peer] = {
         labelled=True,
     ),
 }
+"""Policies of other packages, each with the settings among which it is tuned."""

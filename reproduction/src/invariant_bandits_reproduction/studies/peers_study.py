@@ -25,14 +25,21 @@ from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LabelledArms
 from invariant_bandits.simulation.paper import PaperWorld
 from invariant_bandits.storage import replace_file
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
+    Verdict,
+    decide,
+    mean_of,
+)
 from invariant_bandits_reproduction.studies import real_study
-from invariant_bandits_reproduction.studies.goals import Goal, GoalVerdict, mean_of
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
     gather,
     picture_lines,
+    table,
     with_lowest_bold,
 )
 from invariant_bandits_reproduction.studies.peer_policies import (
@@ -108,6 +115,7 @@ WORLDS: Mapping[str, World] = {
         LabelledArms(logged=6_000, later="drift", rate=0.03), 1000, True
     ),
 }
+"""Name -> simulated world."""
 
 
 class Variant(NamedTuple):
@@ -347,24 +355,22 @@ def on_real_data(
     }
 
 
-def verdicts(
-    outcome: StudyOutcome, *, beside: Collection[str] = ()
-) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome, *, beside: Collection[str] = ()) -> Judged:
     """Whether AutoISD leads in every world and on every data set: no other policy has a better mean, those
     named in `beside` left out.
     """
 
     def lead(
         where: str, of: Mapping[str, Array], sign: float, digits: int
-    ) -> tuple[Goal, GoalVerdict]:
+    ) -> tuple[Claim, Verdict]:
         """sign: 1 where less is better, −1 where more is."""
         rivals = [name for name in of if name != AUTO and name not in beside]
         rival = min(rivals, key=lambda name: sign * of[name].mean())
         margin = mean_of(sign * (of[AUTO] - of[rival]))
         apart = mean_of(of[AUTO] - of[rival]).with_error(digits, sign="+")
         numbers = f"{of[AUTO].mean():.{digits}f} against {of[rival].mean():.{digits}f} of {rival}, {apart}"
-        verdict = GoalVerdict(margin.value <= 0.0, mean_of(of[AUTO]), numbers, margin)
-        return Goal("AutoISD leads", where, lambda _: verdict, AUTO), verdict
+        verdict = decide(margin.value <= 0.0, mean_of(of[AUTO]), numbers, margin)
+        return Claim("AutoISD leads", where, lambda _: verdict, policy=AUTO), verdict
 
     judged = [lead(world, of, 1.0, 1) for world, of in outcome.values.items()]
     for name, of in outcome.more["real"].items():
@@ -414,15 +420,9 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
 
 def _table(outcome: StudyOutcome, columns: Mapping[str, Sequence[str]]) -> list[str]:
     """Policies down, worlds or sets across."""
-    lines = [
-        "| policy | " + " | ".join(columns) + " |",
-        "|---|" + "---|" * len(columns),
-    ]
-    for place, name in enumerate(names_in(outcome)):
-        cells = [column[place] for column in columns.values()]
-        if set(cells) != {"–"}:
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    rows = zip(names_in(outcome), *columns.values(), strict=True)
+    played = (row for row in rows if set(row[1:]) != {"–"})
+    return table(("policy", *columns), played)
 
 
 def _gain_cells(
@@ -442,7 +442,7 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
     One rule holds in both directions: a difference within two standard errors is a tie.
     """
 
-    def count(judged: Sequence[tuple[Goal, GoalVerdict]]) -> str:
+    def count(judged: Sequence[tuple[Claim, Verdict]]) -> str:
         clear = [verdict for _, verdict in judged if not verdict.close]
         ahead = sum(verdict.reached for verdict in clear)
         behind = len(clear) - ahead
@@ -455,12 +455,12 @@ def _lead_lines(outcome: StudyOutcome) -> list[str]:
     own = [name for name in names_in(outcome) if name not in PEERS]
     against_peers = verdicts(outcome, beside=own)
     lines = [
-        f"| {goal.where} | {verdict.numbers}{' (tie)' if verdict.close else ''} | {WHY.get(goal.where, '')} |"
+        f"| {goal.name} | {verdict.numbers}{' (tie)' if verdict.close else ''} | {WHY.get(goal.name, '')} |"
         for goal, verdict in judged
         if not verdict.reached
     ]
     leads = [
-        goal.where + " (tie)" * verdict.close
+        goal.name + " (tie)" * verdict.close
         for goal, verdict in judged
         if verdict.reached
     ]

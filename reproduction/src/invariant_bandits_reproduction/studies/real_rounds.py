@@ -17,7 +17,9 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 
 LEAST_ACTIONS = 3
+"""Rounds with fewer actions are left out."""
 HORIZONS = (100, 500, 2000)
+"""Rounds that are played from a starting date."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,13 @@ def rounds_of(
     rounds = Feedback.from_full_information(
         centred, rewards[keep], seed=0, counts=sizes, times=times
     )
-    return RealData(name, unit, tuple(columns), rounds, horizons)
+    return RealData(
+        name=name,
+        unit=unit,
+        feature_names=tuple(columns),
+        rounds=rounds,
+        horizons=horizons,
+    )
 
 
 def round_means(rows: Array, starts: Array) -> Array:

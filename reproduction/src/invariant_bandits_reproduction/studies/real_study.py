@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,23 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.plotting import literal, one_line_each, theme
 from invariant_bandits.policies.registry import Maker
-from invariant_bandits.storage import read_toml
-from invariant_bandits_reproduction.studies import real_data
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    count_reached,
+    decide,
     judge_all,
     mean_of,
 )
+from invariant_bandits_reproduction.studies import real_data
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     gather,
     picture_lines,
+    table,
 )
 from invariant_bandits_reproduction.studies.real_policies import (
     AUTO_CAUTIONS,
@@ -56,6 +58,7 @@ from invariant_bandits_reproduction.studies.rolling import play_from, rolling_or
 DATES = 24
 REPLICATIONS = 4
 SEED = 20270113
+"""Of the page: starting dates, draws of the logged actions, and their seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,13 +316,17 @@ def play_all(
 
 
 BLOCKS = 26
+"""Blocks of time over which the error of a mean is taken: neighbouring rounds depend on each other."""
 RIVALS = (FROZEN, COLD, COLD_TUNED, WARM, SLIDING)
 OURS = (AUTO_DEFAULT, AUTO_TUNED)
 CLEAR_AFTER = (100, 500)
+"""Rounds after which a lead must be clear."""
 JUDGED = "flights"
 SEVERAL_SETS = 3
+"""Data sets from which on the page judges them together."""
 SIMPLE = (FROZEN, COLD_TUNED, WARM, SLIDING, DISCOUNT)
 ALLOWED = 3.0
+"""Percent of the gain by which AutoISD may be below the best simple policy of a set."""
 EVERY_SET = "all sets"
 
 
@@ -332,10 +339,10 @@ def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
     """
     by_stretch = {
         f"next {horizon}": {
-            name: gains[:, :, place].mean(axis=0)
+            name: gains[:, :, index].mean(axis=0)
             for name, gains in outcome.rolling.items()
         }
-        for place, horizon in enumerate(outcome.horizons)
+        for index, horizon in enumerate(outcome.horizons)
     }
     by_stretch["second half"] = {
         name: blocks_of(gains) for name, gains in outcome.half.items()
@@ -362,7 +369,7 @@ def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measur
     }
 
 
-def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerdict]]:
+def set_verdicts(outcome: RealOutcome, policy: str) -> Judged:
     """Never two standard errors below the best rival; early, better than cold LinUCB by more than two."""
     by_stretch = samples(outcome)
     goals = []
@@ -381,22 +388,20 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerd
     return judge_all(goals, differences(outcome, policy))
 
 
-def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Goal:
+def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Claim:
     """ours − rival must lie above so many standard errors; decided by its paired mean."""
 
-    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> GoalVerdict:
+    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> Verdict:
         apart = against[stretch][rival]
         reached = apart.value > errors * apart.error or (
             errors < 0.0 and apart.value == errors * apart.error
         )
-        return GoalVerdict(reached, apart, numbers=rival)
+        return decide(reached, apart, numbers=rival)
 
-    return Goal(f"{policy}: {words}", stretch, judge, policy)
+    return Claim(f"{policy}: {words}", stretch, judge, policy=policy)
 
 
-def verdicts_everywhere(
-    outcomes: Mapping[str, RealOutcome], policy: str
-) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> Judged:
     """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
     average.
     """
@@ -432,22 +437,22 @@ Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
 """Data set -> horizon -> (best simple policy, how far from it in percent of its gain)."""
 
 
-def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
-    def judge(shares_of: Shares) -> GoalVerdict:
+def _share_goal(policy: str, key: str, where: str, stretch: str) -> Claim:
+    def judge(shares_of: Shares) -> Verdict:
         best, apart = shares_of[key][stretch]
         margin = Measurement(-ALLOWED - apart.value, error=apart.error)
-        return GoalVerdict(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
+        return decide(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
 
-    return Goal(
+    return Claim(
         f"{policy}: at most {ALLOWED:g} % below the best simple policy",
         where,
         judge,
-        policy,
+        policy=policy,
     )
 
 
-def _average_goal(policy: str) -> Goal:
-    def judge(shares_of: Shares) -> GoalVerdict:
+def _average_goal(policy: str) -> Claim:
+    def judge(shares_of: Shares) -> Verdict:
         sets = np.array(
             [
                 np.mean([apart.value for _, apart in by_horizon.values()])
@@ -456,18 +461,19 @@ def _average_goal(policy: str) -> Goal:
         )
         apart = mean_of(sets)
         margin = Measurement(-apart.value, error=apart.error)
-        return GoalVerdict(
+        return decide(
             apart.value > 0.0, apart, numbers="the best of each", margin=margin
         )
 
-    return Goal(
-        f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy
+    return Claim(
+        f"{policy}: above the best simple policy on average",
+        EVERY_SET,
+        judge,
+        policy=policy,
     )
 
 
-def all_verdicts(
-    outcomes: Mapping[str, RealOutcome], policy: str
-) -> list[tuple[Goal, GoalVerdict]]:
+def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> Judged:
     """Those of the judged set, and those of every set where several fields were played."""
     judged = set_verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
     return judged + (
@@ -475,7 +481,7 @@ def all_verdicts(
     )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """All goals of both versions of AutoISD, with their verdicts."""
     return [
         judged for policy in OURS for judged in all_verdicts(outcome.values, policy)
@@ -521,9 +527,8 @@ def charted(
     }
 
 
-ABOUT = read_toml(Path(__file__).with_name("real_about.toml"))
-"""Data set -> what it is."""
 DIGITS = {"minutes": 2, "stars": 3, "percent": 2, "goals": 3, "doublings": 3}
+"""Unit of the reward -> decimals that a page shows."""
 
 
 def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
@@ -599,9 +604,8 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "The table has the highest mean gain among the policies other than AutoISD, and the paired"
         " difference of AutoISD to that policy.",
         "",
-        _row("data, stretch", ["best other", "its gain", *OURS]),
-        _rule(2 + len(OURS)),
     ]
+    rows = []
     for outcome in outcomes.values():
         apart = {policy: differences(outcome, policy) for policy in OURS}
         gains = means(outcome)
@@ -614,8 +618,8 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
             cells += [
                 _signed(apart[policy][stretch][best], outcome.unit) for policy in OURS
             ]
-            lines.append(_row(f"{outcome.name}, {stretch}", cells))
-    return [*lines, ""]
+            rows.append((f"{outcome.name}, {stretch}", *cells))
+    return [*lines, *table(("data, stretch", "best other", "its gain", *OURS), rows)]
 
 
 def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
@@ -636,28 +640,18 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
     for policy, pairs in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} goals reached, over"
+            f"{policy}: {count_reached(pairs)} of {len(pairs)} goals reached, over"
             " all data sets.",
             "",
         ]
-    lines += [
-        _row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]),
-        _rule(4),
-    ]
-    for goal, verdict in (pair for pairs in judged.values() for pair in pairs):
-        mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
-        lines.append(
-            _row(
-                goal.words,
-                [
-                    goal.where,
-                    verdict.numbers,
-                    verdict.measured.with_error(1, sign="+"),
-                    mark,
-                ],
-            )
-        )
-    return [*lines, ""]
+    rows = []
+    for pairs in judged.values():
+        for goal, verdict in pairs:
+            apart = verdict.measured.with_error(1, sign="+")
+            mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
+            rows.append((goal.statement, goal.name, verdict.numbers, apart, mark))
+    headings = ("goal", "where", "best simple policy", "ours − it, % of its gain", "")
+    return [*lines, *table(headings, rows)]
 
 
 def _goal_lines(outcome: RealOutcome) -> list[str]:
@@ -673,23 +667,16 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     ]
     for policy in OURS:
         judged = set_verdicts(outcome, policy)
-        reached = sum(verdict.reached for _, verdict in judged)
+        reached = count_reached(judged)
         lines += [f"{policy}: {reached} of {len(judged)} goals reached.", ""]
-    lines += [
-        "| goal | stretch | decided by | ours − rival | |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        _verdict_line(*pair, outcome.unit)
-        for policy in OURS
-        for pair in set_verdicts(outcome, policy)
-    ]
-    return [*lines, ""]
-
-
-def _verdict_line(goal: Goal, verdict: GoalVerdict, unit: str) -> str:
-    apart = _signed(verdict.measured, unit)
-    return f"| {goal.words} | {goal.where} | {verdict.numbers} | {apart} | {verdict.mark} |"
+    rows = []
+    for policy in OURS:
+        for goal, verdict in set_verdicts(outcome, policy):
+            apart = _signed(verdict.measured, outcome.unit)
+            row = (goal.statement, goal.name, verdict.numbers, apart, verdict.mark)
+            rows.append(row)
+    headings = ("goal", "stretch", "decided by", "ours − rival", "")
+    return [*lines, *table(headings, rows)]
 
 
 def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
@@ -697,21 +684,11 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
     return [
         f"## {outcome.name}",
         "",
-        _row("", ["description"]),
-        _rule(1),
-        *(_row(name, [words]) for name, words in ABOUT.get(key, {}).items()),
-        _row(
-            "size",
-            [
-                f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions,"
-                f" {len(outcome.feature_names)} features"
-            ],
-        ),
-        _row("period", [f"from {begin} to {end}, the second half from {middle}"]),
-        _row(
-            "starts",
-            [f"{len(outcome.dates)} dates, about {_way(outcome)} rounds apart"],
-        ),
+        *table(("", "description"), real_data.ABOUT.get(key, {}).items())[:-1],
+        f"| size | {outcome.rounds:,} rounds, median {outcome.actions:g} actions,"
+        f" {len(outcome.feature_names)} features |",
+        f"| period | from {begin} to {end}, the second half from {middle} |",
+        f"| starts | {len(outcome.dates)} dates, about {_way(outcome)} rounds apart |",
         "",
         *_gain_lines(outcome),
         *_tuning_lines(outcome),
@@ -729,12 +706,7 @@ def _way(outcome: RealOutcome) -> int:
 def _gain_lines(outcome: RealOutcome) -> list[str]:
     unit, gains = outcome.unit, means(outcome)
     stretches = list(next(iter(gains.values())))
-    lines = [
-        f"### Gain per round, in {unit}",
-        "",
-        _row("policy", stretches),
-        _rule(len(stretches)),
-    ]
+    rows = []
     best = {
         stretch: max(by_stretch[stretch].value for by_stretch in gains.values())
         for stretch in stretches
@@ -746,17 +718,19 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
             cells.append(
                 f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell
             )
-        lines.append(_row(name, cells))
+        rows.append((name, *cells))
+    headings = ("policy", *stretches)
+    lines = [f"### Gain per round, in {unit}", "", *table(headings, rows)]
     for policy in OURS:
         words = f"Each cell has the gain of “{policy}” minus that of another policy in the same rounds:"
-        lines += ["", words, "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
         rivals = [name for name in gains if name not in (policy, UNIFORM)]
-        lines += [
-            _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches])
+        rows = [
+            (name, *(_signed(apart[stretch][name], unit) for stretch in stretches))
             for name in rivals
         ]
-    return [*lines, ""]
+        lines += [words, "", *table(("other", *stretches), rows)]
+    return lines
 
 
 def _tuning_lines(outcome: RealOutcome) -> list[str]:
@@ -789,16 +763,16 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         " windows (periods). The standard errors in the table cover only the random choice of the"
         " logged actions.",
         "",
-        _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
-        _rule(len(AUTO_CAUTIONS)),
     ]
+    rows = []
     for windows in AUTO_WINDOWS:
         shown = [
             _plain(_over_draws(cells[caution, windows]), outcome.unit)
             for caution in AUTO_CAUTIONS
         ]
-        lines.append(_row(str(windows), shown))
-    return [*lines, ""]
+        rows.append((windows, *shown))
+    headings = ("windows", *(f"caution {caution:g}" for caution in AUTO_CAUTIONS))
+    return [*lines, *table(headings, rows)]
 
 
 def _over_draws(values: np.ndarray | None) -> Measurement:
@@ -842,14 +816,6 @@ def _plain(value: Measurement, unit: str) -> str:
 
 def _signed(value: Measurement, unit: str) -> str:
     return value.with_error(_digits(unit), sign="+")
-
-
-def _row(first: str, cells: Sequence[str]) -> str:
-    return f"| {first} | {' | '.join(cells)} |"
-
-
-def _rule(columns: int) -> str:
-    return "|---|" + "---|" * columns
 
 
 Gains = Mapping[str, Mapping[str, tuple[float, float]]]
@@ -898,13 +864,13 @@ def gain_chart(
                 axis.axvline(
                     by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--"
                 )
-                for place, name in enumerate(names):
+                for index, name in enumerate(names):
                     mean, half = by_policy[name]
                     colour = colours["stable" if name in ours else "ink"]
-                    axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
+                    axis.hlines(index, mean - half, mean + half, color=colour, lw=1.4)
                     axis.plot(
                         mean,
-                        place,
+                        index,
                         marker="s" if name in ours else "o",
                         ms=4.5,
                         color=colour,

@@ -18,18 +18,19 @@ from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.cells import Cell, Tally
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     judge_all,
-    mean_at_most,
     mean_of,
 )
+from invariant_bandits_reproduction.regret_claims import mean_at_most
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
     picture_lines,
+    table,
     with_lowest_bold,
 )
 
@@ -223,13 +224,13 @@ def contender(name: str, exploration: float | None, memory: int) -> Contender:
 
 MOST_SHOWN = 20.0
 """Ratio of regrets from which on colours no longer differ."""
-GOALS: Sequence[Goal] = tuple(
+GOALS: Sequence[Claim] = tuple(
     mean_at_most(f"{policy} ≤ linucb, both tuned", world, policy, (LINUCB,))
     for policy, world in RELATED.items()
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 
@@ -252,7 +253,7 @@ def run(
     tally = Tally(progress, (replications + tuning_replications) * len(worlds))
     regret: dict[str, dict[str, Array]] = {}
     chosen: dict[str, dict[str, float]] = {}
-    for place, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
+    for index, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
         grid = {
             (name, size): contender(name, size, memory)
             for name in TUNED
@@ -266,7 +267,7 @@ def run(
         )
         note = tally.begin(f"tuning: {world}", tuning_replications)
         there = cell.play(
-            tuning_replications, cell_seed(seed, 1000 + place), jobs, note
+            tuning_replications, cell_seed(seed, 1000 + index), jobs, note
         )
         chosen[world] = {
             name: min(
@@ -279,7 +280,7 @@ def run(
         }
         note = tally.begin(world, replications)
         played = replace(cell, policies=players).play(
-            replications, cell_seed(seed, place), jobs, note
+            replications, cell_seed(seed, index), jobs, note
         )
         regret[world] = {name: played.final(name) for name in NAMES}
     return StudyOutcome(regret, replications, seed, {"explorations": chosen})
@@ -407,33 +408,33 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         "",
         "## In the world it was made for",
         "",
-        "| goal | world | measured | |",
-        "|---|---|---|---|",
-    ]
-    for goal, verdict in verdicts(outcome):
-        shown = f"({verdict.mark})" if verdict.close else verdict.mark
-        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {shown} |")
-    lines += [
-        "",
+        *table(
+            ("goal", "world", "measured", ""),
+            (
+                (goal.statement, goal.name, verdict.numbers, verdict.careful_mark)
+                for goal, verdict in verdicts(outcome)
+            ),
+        ),
         "## Every world",
         "",
         "Each cell has the cumulative regret of a policy: mean ± standard error (worst run in brackets)."
         " The lowest mean regret of a row is bold.",
         "",
-        "| world | " + " | ".join(NAMES) + " |",
-        "|---|" + "---|" * len(NAMES),
-        *(
-            f"| {world} | {' | '.join(with_lowest_bold(of, NAMES))} |"
-            for world, of in outcome.values.items()
+        *table(
+            ("world", *NAMES),
+            (
+                (world, *with_lowest_bold(of, NAMES))
+                for world, of in outcome.values.items()
+            ),
         ),
-        "",
         "## Explorations that were chosen",
         "",
-        "| world | " + " | ".join(TUNED) + " |",
-        "|---|" + "---|" * len(TUNED),
+        *table(
+            ("world", *TUNED),
+            (
+                (world, *(f"{sizes[name]:g}" for name in TUNED))
+                for world, sizes in outcome.more["explorations"].items()
+            ),
+        ),
     ]
-    for world, sizes in outcome.more["explorations"].items():
-        lines.append(
-            f"| {world} | {' | '.join(f'{sizes[name]:g}' for name in TUNED)} |"
-        )
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)

@@ -243,17 +243,17 @@ def rolling_origins(
             progress(done, len(starts))
     every = feedback.sums_per_round(feedback.offered_rewards) / feedback.counts
     return Rolling(
-        starts,
-        None if feedback.times is None else feedback.times[starts],
-        lengths,
-        {
+        origins=starts,
+        dates=None if feedback.times is None else feedback.times[starts],
+        horizons=lengths,
+        rewards={
             name: _means(feedback.offered_rewards[chosen], lengths)
             for name, chosen in rows.items()
         },
-        _means(
+        average=_means(
             np.stack([every[start : start + lengths[-1]] for start in starts]), lengths
         ),
-        rows,
+        chosen_rows=rows,
     )
 
 

@@ -25,7 +25,10 @@ import pyarrow as pa
 
 import invariant_bandits as ib
 
-PACKAGE = Path(ib.__file__).parent
+LIBRARY = Path(ib.__file__).parent
+REPRODUCTION = Path(__file__).parents[1]
+RELATED = REPRODUCTION / "policies"
+"""The policies of the literature, which only one study measures."""
 PAGES = Path(__file__).parents[4] / "docs" / "studies"
 DECIDING = ("policies", "decomposition", "moments")
 JUDGING = (*DECIDING, "logs", "evaluation")
@@ -37,19 +40,33 @@ DIGITS = 6
 class Measured:
     """What a study measures.
 
-    packages: of the library; probes: names of the fixed runs that show how these packages behave.
+    Attributes
+    ----------
+    rooms : tuple of str
+        Rooms of the library.
+    probes : tuple of str
+        Names of the fixed runs that show how this code behaves.
+    further : tuple of Path
+        Folders of code outside the library.
     """
 
-    packages: tuple[str, ...]
+    rooms: tuple[str, ...]
     probes: tuple[str, ...]
+    further: tuple[Path, ...] = ()
+
+    def sources(self) -> list[Path]:
+        """Return every module that the study measures."""
+        folders = [*(LIBRARY / room for room in self.rooms), *self.further]
+        return [path for folder in folders for path in folder.rglob("*.py")]
 
 
 STUDIES: Mapping[str, Measured] = {
     **dict.fromkeys(
-        ("online", "stress", "constants", "related", "real", "speed"),
+        ("online", "stress", "constants", "real", "speed"),
         Measured(DECIDING, ("features",)),
     ),
-    **dict.fromkeys(("arms", "alarm"), Measured(DECIDING, ("arms",))),
+    **dict.fromkeys(("arms", "alarm", "drift-level"), Measured(DECIDING, ("arms",))),
+    "related": Measured(DECIDING, ("features", "related"), (RELATED,)),
     "peers": Measured(DECIDING, ("features", "arms")),
     "offline": Measured(DECIDING, ("split",)),
     "intervals": Measured(JUDGING, ("evaluation",)),
@@ -128,6 +145,7 @@ def _is_text(line: Any) -> bool:
 Behaviour = dict[str, Any]
 HORIZON = 60
 REPETITIONS = 2
+"""Rounds and repetitions of a fixed run: all runs together take seconds."""
 
 
 def _regrets(policies: Iterable[str], world: Any) -> Behaviour:
@@ -157,6 +175,19 @@ def _features() -> tuple[Behaviour, int]:
     }
     behaviour = {name: _regrets(policies, world) for name, world in worlds.items()}
     return behaviour, HORIZON * REPETITIONS * len(worlds)
+
+
+def _related() -> tuple[Behaviour, int]:
+    """Play the policies of the literature."""
+    policies = (
+        "affine-linucb",
+        "invariant-set",
+        "latent-ar-linucb",
+        "latent-linucb",
+        "sequential-linucb",
+    )
+    world = ib.PaperEpisodes(logged=400)
+    return _regrets(policies, world), HORIZON * REPETITIONS
 
 
 def _arms() -> tuple[Behaviour, int]:
@@ -214,6 +245,7 @@ def _model() -> tuple[Behaviour, int]:
 
 PROBES: Mapping[str, Callable[[], tuple[Behaviour, int]]] = {
     "features": _features,
+    "related": _related,
     "arms": _arms,
     "split": _split,
     "evaluation": _evaluation,
@@ -231,8 +263,7 @@ def probed(name: str) -> tuple[str, int]:
 
 def code_of(study: str) -> str:
     """Return the checksum of the code that a study measures."""
-    packages = [PACKAGE / name for name in STUDIES[study].packages]
-    return checksum(path for package in packages for path in package.rglob("*.py"))
+    return checksum(STUDIES[study].sources())
 
 
 def stamp_of(study: str) -> Stamp:

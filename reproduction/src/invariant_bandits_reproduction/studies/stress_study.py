@@ -17,17 +17,17 @@ from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     judge_all,
-    mean_at_most,
-    worst_at_most,
 )
+from invariant_bandits_reproduction.regret_claims import mean_at_most, worst_at_most
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
+    table,
     verdict_lines,
     with_lowest_bold,
 )
@@ -40,6 +40,7 @@ WARM = "warm"
 WARM_1 = "warm 0.1"
 WARM_D = "warm D 0.99, 0.1"
 DELTA = 0.01
+"""Probability that a confidence set fails, for every policy alike."""
 
 
 class WithBaseline:
@@ -204,6 +205,7 @@ CONTEXTUAL = tuple(
     )
     for words, changed in CHANGED
 )
+"""Worlds in which an arm depends on a context of two values."""
 WORLDS = (*VARIED, *FIXED, *CONTEXTUAL)
 
 
@@ -235,9 +237,10 @@ BROKEN = tuple(
 """Worlds in which it is right."""
 ALARMED = Contender("auto-isd", {"delta": DELTA})
 ALARM_ROUNDS = 2000
+"""Rounds of a run in which an alarm may be raised: twice those of the other worlds."""
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What AutoISD promises in these worlds."""
     bounds: list[tuple[Cell, str, float]] = [
         (NOISE_3, LINUCB_1, 1.0),
@@ -278,6 +281,9 @@ BEYOND_TWO = 0.08
 BEYOND_THREE = 0.02
 FALSE_ALARMS = 0.02
 LEAST_POWER = 0.95
+"""Goals: a normal posterior has 5 % and 0.3 % beyond two and three deviations; alarms at a level of 1
+%.
+"""
 ALARM_SEEDS = 1000  # where the places of their seeds begin
 
 
@@ -335,10 +341,10 @@ def run(
     return StudyOutcome(regret, replications, seed, more)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal of the worlds that were played, with its verdict."""
     return judge_all(
-        (goal for goal in goals() if goal.where in outcome.values), outcome.values
+        (goal for goal in goals() if goal.name in outcome.values), outcome.values
     )
 
 
@@ -369,7 +375,7 @@ def report(outcome: StudyOutcome) -> str:
         " among the logged actions; for logs with uniformly random choices, as here, the two differ only"
         " by sampling error |",
         "",
-        *verdict_lines(verdicts(outcome), place="world"),
+        *verdict_lines(verdicts(outcome), heading="world"),
         *_regret_lines(outcome),
         *_seen_lines(outcome),
         *(_alarm_lines(outcome) if outcome.more["alarms"] else []),
@@ -378,16 +384,19 @@ def report(outcome: StudyOutcome) -> str:
 
 
 def _regret_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## Regret", "", "The lowest mean regret of a row is bold.", ""]
-    lines += [
-        "| world | " + " | ".join(FREE_PLAYERS) + " |",
-        "|---|" + "---|" * len(FREE_PLAYERS),
+    return [
+        "## Regret",
+        "",
+        "The lowest mean regret of a row is bold.",
+        "",
+        *table(
+            ("world", *FREE_PLAYERS),
+            (
+                (name, *with_lowest_bold(regret, FREE_PLAYERS))
+                for name, regret in outcome.values.items()
+            ),
+        ),
     ]
-    for name, regret in outcome.values.items():
-        lines.append(
-            f"| {name} | {' | '.join(with_lowest_bold(regret, FREE_PLAYERS))} |"
-        )
-    return [*lines, ""]
 
 
 def _seen_lines(outcome: StudyOutcome) -> list[str]:

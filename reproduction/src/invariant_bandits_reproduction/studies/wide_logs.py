@@ -20,6 +20,7 @@ from invariant_bandits.simulation.wild_logs import (
 )
 
 WIDE_ROUNDS = 20_000
+"""Rounds of a wide log."""
 
 
 def widened(

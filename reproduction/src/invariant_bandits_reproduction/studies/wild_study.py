@@ -29,21 +29,24 @@ from invariant_bandits.policies.registry import Contender, build_policy
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
-from invariant_bandits_reproduction.studies.awkward_logs import AWKWARD_LOGS
-from invariant_bandits_reproduction.studies.first_fits import FirstFit, first_fit
-from invariant_bandits_reproduction.studies.goals import (
-    Goal,
-    GoalVerdict,
+from invariant_bandits_reproduction.claims import (
+    Claim,
+    Judged,
     Measurement,
+    Verdict,
+    decide,
     judge_all,
     mean_of,
     share_of,
 )
+from invariant_bandits_reproduction.studies.awkward_logs import AWKWARD_LOGS
+from invariant_bandits_reproduction.studies.first_fits import FirstFit, first_fit
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
     cell_seed,
     gather,
+    table_row,
     verdict_lines,
 )
 from invariant_bandits_reproduction.studies.wide_logs import WIDE_LOGS
@@ -101,9 +104,9 @@ class Order:
     shares: Mapping[str, float]
 
 
-def read_draw(place: tuple[str, int]) -> Draw:
+def read_draw(task: tuple[str, int]) -> Draw:
     """Write one log, and find out what is in it; with all roles named where they were not found."""
-    kind, seed = place
+    kind, seed = task
     with TemporaryDirectory() as folder:
         log = (KINDS | WIDE_LOGS)[kind](Path(folder), seed)
         path = str(log.path)
@@ -132,22 +135,22 @@ def read_draw(place: tuple[str, int]) -> Draw:
         if effect["drifts"]
     }
     return Draw(
-        found,
-        stopped,
-        len(log.leaking & features),
-        len(log.drifting - named),
-        len(named - log.drifting),
+        found=found,
+        stopped=stopped,
+        leaks=len(log.leaking & features),
+        missed=len(log.drifting - named),
+        others=len(named - log.drifting),
     )
 
 
-def first_draw(place: tuple[str, int]) -> FirstFit:
+def first_draw(task: tuple[str, int]) -> FirstFit:
     """Write one log, and fit it as a user does who answers what is asked."""
-    return first_fit(*place)
+    return first_fit(*task)
 
 
-def order_draw(place: tuple[str, int]) -> Order:
+def order_draw(task: tuple[str, int]) -> Order:
     """Write one log, compare policies on it, and hold that against their true values."""
-    kind, seed = place
+    kind, seed = task
     with TemporaryDirectory() as folder:
         log = KINDS[kind](Path(folder), seed, rounds=COMPARED_ROUNDS)
         read = read_feedback(open_log(str(log.path), log.options or None))
@@ -185,9 +188,9 @@ class _Truth:
     def __init__(self, log: WildLog, read: LoggedFeedback) -> None:
         self.earlier, self.later = read.feedback.split(0.5)
         self.past = Past.from_feedback(self.earlier, self.later.rounds, read.windows)
-        places = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
+        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
         rows = np.repeat(log.order, read.feedback.counts)
-        means = log.means[rows, places[np.asarray(read.offered_arms).astype(np.int64)]]
+        means = log.means[rows, tasks[np.asarray(read.offered_arms).astype(np.int64)]]
         self.means: Array = means[read.feedback.starts[self.earlier.rounds] :]
         self.even = float(
             np.repeat(1.0 / self.later.counts, self.later.counts) @ self.means
@@ -229,23 +232,23 @@ def run(
         draw: Any, kinds: Iterable[str], offset: int, count: int, words: str
     ) -> dict[str, Any]:
         seeds = {
-            kind: [cell_seed(seed, offset + 1000 * place + i) for i in range(count)]
-            for place, kind in enumerate(kinds)
+            kind: [cell_seed(seed, offset + 1000 * index + i) for i in range(count)]
+            for index, kind in enumerate(kinds)
         }
-        places = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
-        new = [place for place in places if (words, *place) not in known]
+        tasks = [(kind, seeds[kind][i]) for i in range(count) for kind in kinds]
+        new = [task for task in tasks if (words, *task) not in known]
 
-        def drawn(place: tuple[str, int]) -> Any:
-            value = asdict(draw(place))
+        def drawn(task: tuple[str, int]) -> Any:
+            value = asdict(draw(task))
             if kept is not None:
                 with kept.open("a") as file:
-                    file.write(json.dumps([words, *place, value]) + "\n")
+                    file.write(json.dumps([words, *task, value]) + "\n")
             return value
 
-        for place, value in zip(
+        for task, value in zip(
             new, gather(drawn, new, jobs, progress, words), strict=True
         ):
-            known[(words, *place)] = value
+            known[(words, *task)] = value
         kind_of = {read_draw: Draw, order_draw: Order, first_draw: FirstFit}[draw]
         return {
             kind: [kind_of(**known[(words, kind, own)]) for own in seeds[kind]]
@@ -269,10 +272,10 @@ def _title(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-def goals() -> list[Goal]:
+def goals() -> list[Claim]:
     """What must be true of the five kinds."""
 
-    def found(outcome: StudyOutcome) -> GoalVerdict:
+    def found(outcome: StudyOutcome) -> Verdict:
         right = sum(
             all(draw.found for draw in outcome.values[kind]) for kind in WILD_LOGS
         )
@@ -282,51 +285,49 @@ def goals() -> list[Goal]:
             for draw in outcome.values[kind]
         )
         words = f"{right} of {len(WILD_LOGS)} kinds in every draw"
-        return GoalVerdict(
-            right >= LEAST_FOUND and stops, Measurement(right), numbers=words
-        )
+        return decide(right >= LEAST_FOUND and stops, Measurement(right), numbers=words)
 
-    def guessed(outcome: StudyOutcome) -> GoalVerdict:
+    def guessed(outcome: StudyOutcome) -> Verdict:
         draws = [draw for kind in KINDS for draw in outcome.values[kind]]
         wrong = sum(not (draw.found or draw.stopped) for draw in draws)
-        return GoalVerdict(
+        return decide(
             wrong == 0, Measurement(wrong), numbers=f"{wrong} of {len(draws):,} draws"
         )
 
-    def leaks(outcome: StudyOutcome) -> GoalVerdict:
+    def leaks(outcome: StudyOutcome) -> Verdict:
         survived = sum(draw.leaks for kind in KINDS for draw in outcome.values[kind])
-        return GoalVerdict(
+        return decide(
             survived == 0, Measurement(survived), numbers=f"{survived} survived"
         )
 
-    def named(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def named(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             draws = outcome.values[kind]
             share = share_of(
                 sum(draw.missed + draw.others == 0 for draw in draws), len(draws)
             )
-            return GoalVerdict(
+            return decide(
                 share.value >= LEAST_NAMED, share, numbers=share.with_interval(2)
             )
 
-        return Goal(
+        return Claim(
             f"{_title(kind)}: drift named exactly in at least {LEAST_NAMED:.0%}",
             kind,
             judge,
         )
 
-    def ordered(outcome: StudyOutcome) -> GoalVerdict:
+    def ordered(outcome: StudyOutcome) -> Verdict:
         orders = [order for kind in WILD_LOGS for order in outcome.more["orders"][kind]]
         wrong = sum(order.wrong for order in orders)
         decided = sum(order.decided for order in orders)
-        return GoalVerdict(
+        return decide(
             wrong == 0,
             Measurement(wrong),
             numbers=f"{wrong} of {decided:,} pairs are wrong",
         )
 
-    def tuned(name: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def tuned(name: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             shares = [
                 order.shares[name]
                 for kind in WILD_LOGS
@@ -334,29 +335,29 @@ def goals() -> list[Goal]:
             ]
             below, worst = sum(share < LEAST_SHARE for share in shares), min(shares)
             words = f"worst {worst:.3f}; below in {below} of {len(shares)}"
-            return GoalVerdict(worst >= LEAST_SHARE, Measurement(worst), numbers=words)
+            return decide(worst >= LEAST_SHARE, Measurement(worst), numbers=words)
 
-        return Goal(
+        return Claim(
             f"{name} earns at least {LEAST_SHARE:.0%} of the best exploration",
             name,
             judge,
         )
 
     return [
-        Goal(
+        Claim(
             "all roles found in four of five kinds, in the fifth the right candidates",
             "roles",
             found,
         ),
-        Goal(
+        Claim(
             "no wrong guess in any kind: roles found, or a stop with the right candidates",
             "guess",
             guessed,
         ),
-        Goal("no leaking column is a feature", "leaks", leaks),
+        Claim("no leaking column is a feature", "leaks", leaks),
         *(named(kind) for kind in (*WILD_LOGS, *NEW_LOGS, *LATER_LOGS)),
         *first_fit_goals(),
-        Goal(
+        Claim(
             "policies are in their true order where the interval decides",
             "order",
             ordered,
@@ -365,45 +366,45 @@ def goals() -> list[Goal]:
     ]
 
 
-def first_fit_goals() -> list[Goal]:
+def first_fit_goals() -> list[Claim]:
     """What must be true of logs with columns added, and of first models."""
 
-    def undrifting(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def undrifting(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             draws = outcome.more["wide"][kind]
             share = share_of(sum(draw.others > 0 for draw in draws), len(draws))
-            return GoalVerdict(
+            return decide(
                 share.value <= MOST_FALSE, share, numbers=share.with_interval(2)
             )
 
         words = f"{_title(kind)}: false drift in at most {MOST_FALSE:.0%} of the logs"
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
-    def worthwhile(kind: str) -> Goal:
-        def judge(outcome: StudyOutcome) -> GoalVerdict:
+    def worthwhile(kind: str) -> Claim:
+        def judge(outcome: StudyOutcome) -> Verdict:
             shares = np.array([fit.share for fit in outcome.more["first_fits"][kind]])
             share = mean_of(shares)
             words = f"{share.with_error(2)} (worst {shares.min():.2f})"
-            return GoalVerdict(share.value >= LEAST_OF_HINDSIGHT, share, numbers=words)
+            return decide(share.value >= LEAST_OF_HINDSIGHT, share, numbers=words)
 
         words = (
             f"{_title(kind)}: the first model without an open question earns at least"
         )
         words += f" {LEAST_OF_HINDSIGHT:.0%} of the gain with hindsight"
-        return Goal(words, kind, judge)
+        return Claim(words, kind, judge)
 
-    def first_models(outcome: StudyOutcome) -> GoalVerdict:
+    def first_models(outcome: StudyOutcome) -> Verdict:
         fits = [fit for kind in outcome.more["first_fits"].values() for fit in kind]
         share = share_of(sum(fit.false > 0 for fit in fits), len(fits))
         leaks = sum(fit.leaks for fit in fits)
         words = f"{share.with_interval(2)}, {leaks} leaks"
         reached = share.value <= MOST_FALSE and leaks == 0
-        return GoalVerdict(reached, share, numbers=words)
+        return decide(reached, share, numbers=words)
 
     return [
         *(undrifting(kind) for kind in WIDE_LOGS),
         *(worthwhile(kind) for kind in AWKWARD_LOGS),
-        Goal(
+        Claim(
             f"first models: false drift in at most {MOST_FALSE:.0%} of the logs, no leaks",
             "first models",
             first_models,
@@ -411,7 +412,7 @@ def first_fit_goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
+def verdicts(outcome: StudyOutcome) -> Judged:
     """Every goal with its verdict."""
     return judge_all(goals(), outcome)
 
@@ -491,7 +492,7 @@ def report(outcome: StudyOutcome) -> str:
             missed,
             others,
         ]
-        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
+        lines.append(table_row(_title(kind), *cells))
     lines += [
         "",
         "The drift in *weak call centre* is two thirds, and in *weaker call centre* two fifths, of the"
@@ -536,7 +537,7 @@ def report(outcome: StudyOutcome) -> str:
             cells.append(
                 f"{min(shares):.3f} ({np.mean(shares):.3f}; {np.mean(gains):.3f})"
             )
-        lines.append(f"| {_title(kind)} | {' | '.join(map(str, cells))} |")
+        lines.append(table_row(_title(kind), *cells))
     return "\n".join([*lines, "", *_first_fit_lines(outcome), ""])
 
 
@@ -568,5 +569,5 @@ def _first_fit_lines(outcome: StudyOutcome) -> list[str]:
             "–" if np.isnan(constant) else f"{constant:.2f}",
             f"{sum(fit.false > 0 for fit in fits)} of {len(fits)}",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(table_row(*cells))
     return lines

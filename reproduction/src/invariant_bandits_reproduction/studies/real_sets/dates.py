@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
 from invariant_bandits.checks import Array
 
 DAY = np.timedelta64(1, "D")
+"""The step between dates."""
 
 
 def days_of(texts: Array) -> Array:
@@ -21,63 +24,43 @@ def weekday(day: Array) -> Array:
 
 def month_and_day(day: Array) -> tuple[Array, Array]:
     """Month from 1 to 12 and day of the month from 1."""
-    month = day.astype("datetime64[M]")
-    return np.asarray(month.astype(np.int64) % 12 + 1), np.asarray(
-        (day - month).astype(np.int64) + 1
-    )
+    first = day.astype("datetime64[M]")
+    month = first.astype(np.int64) % 12 + 1
+    date = (day - first).astype(np.int64) + 1
+    return np.asarray(month), np.asarray(date)
 
 
 def holiday(day: Array) -> Array:
     """Holidays of the United States and Easter Sunday; no quarter of a year is without one."""
     month, date = month_and_day(day)
-    # since then three of them are Mondays
+    week = (date - 1) // 7
+    first_week = week == 0
+    second_week = week == 1
+    third_week = week == 2
+    fourth_week = week == 3
+    last_week = date > 31 - 7
     monday = weekday(day) == 0
+    thursday = weekday(day) == 3
+    # Since 1971 the holidays of February, May and October are Mondays.
     moved = day >= np.datetime64("1971-01-01")
-    washington = (month == 2) & np.where(
-        moved, monday & (date >= 15) & (date <= 21), date == 22
-    )
-    memorial = (month == 5) & np.where(moved, monday & (date >= 25), date == 30)
-    columbus = (month == 10) & np.where(
-        moved, monday & (date >= 8) & (date <= 14), date == 12
-    )
-    labor = (month == 9) & monday & (date <= 7)
-    thanksgiving = (month == 11) & (weekday(day) == 3) & (date >= 22) & (date <= 28)
-    fixed = (
-        (month == 1) & (date == 1)
-        | (month == 7) & (date == 4)
-        | (month == 12) & (date == 25)
-    )
-    return np.asarray(
-        fixed
-        | washington
-        | memorial
-        | columbus
-        | labor
-        | thanksgiving
-        | np.isin(day, _easters(day))
-    )
+    rule_of_month = {
+        1: date == 1,
+        2: np.where(moved, monday & third_week, date == 22),
+        5: np.where(moved, monday & last_week, date == 30),
+        7: date == 4,
+        9: monday & first_week,
+        10: np.where(moved, monday & second_week, date == 12),
+        11: thursday & fourth_week,
+        12: date == 25,
+    }
+    found = np.isin(day, _easters(day))
+    for number, rule in rule_of_month.items():
+        found |= (month == number) & rule
+    return np.asarray(found)
 
 
 def _easters(day: Array) -> Array:
-    """Easter Sundays of the years of these days, by Gauss and Meeus."""
-    years = np.arange(
-        day.min().astype("datetime64[Y]").astype(int),
-        day.max().astype("datetime64[Y]").astype(int) + 1,
-    )
-    year = years + 1970
-    golden = year % 19
-    century = year // 100
-    rest = year % 100
-    moon = (
-        19 * golden
-        + century
-        - century // 4
-        - (century - (century + 8) // 25 + 1) // 3
-        + 15
-    ) % 30
-    sunday = (32 + 2 * (century % 4) + 2 * (rest // 4) - moon - rest % 4) % 7
-    late = moon + sunday - 7 * ((golden + 11 * moon + 22 * sunday) // 451) + 114
-    march = (
-        (years * 12 + late // 31 - 1).astype("datetime64[M]").astype("datetime64[D]")
-    )
-    return np.asarray(march + (late % 31) * DAY)
+    """Return the Easter Sundays of the years of these days."""
+    easter = import_module("dateutil.easter").easter
+    years = np.unique(day.astype("datetime64[Y]")).astype(int) + 1970
+    return np.array([easter(int(year)) for year in years], dtype="datetime64[D]")

