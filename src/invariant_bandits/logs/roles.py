@@ -440,7 +440,7 @@ def _guess_pair(table: RoleTable) -> None:
         why = "by a part of its name"
         fitting = [pair for pair, fit in fits.items() if fit is None]
         fitting = [pair for pair in fitting if _is_named_propensity(pair)]
-    fitting = _likeliest_label(table, fitting)
+    fitting = list(_likeliest_label(table, fitting))
     if len({pair.label for pair in fitting}) != 1:
         return
     label, chance = max(fitting, key=_is_named_propensity)
