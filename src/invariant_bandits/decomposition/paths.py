@@ -24,10 +24,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 INFORMS = 1e-6
 """Share of what all windows know of a direction below which a window does not inform it."""
 LEAST_DRIFT, LARGEST_DRIFT = 1e-300, 1e100
+"""A variance that is not 0 and has an inverse, and a standard deviation whose square is a number."""
 POWER = 0.85
 """Nominal power of `detectable_drift`; in simulations the tests detect such drift in about four of five logs.
 """
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
+"""Relative eigenvalue, per feature, below which a direction is singular up to rounding."""
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""
 EXACT = 1e-12
