@@ -52,7 +52,7 @@ SUPPORTED = 0.5
 NOT_DETECTED = "no drift detected"
 DRIFTS = "drifts"
 SELECTIVE_SHIFT = 0.1
-"""Distance of chosen from offered features, in standard deviations, from which a finding says so."""
+"""Squared Mahalanobis distance of the mean features from 0, from which a finding says so."""
 HEAVY_TAILS = 1.5
 """Mean kurtosis, relative to a normal, from which a finding says so."""
 ROUNDS_PER_FEATURE = 5
