@@ -461,7 +461,9 @@ def standardize_catalogue(catalogue: Array) -> StandardizedCatalogue:
 
 LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
+"""As for moments: enough for a drift variance, few enough for a fit in each."""
 CHUNK = 65_536
+"""Rows whose features are made at once, which bounds the memory."""
 
 
 @dataclass(frozen=True, eq=False)

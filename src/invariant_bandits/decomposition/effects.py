@@ -43,6 +43,7 @@ from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
 INTERVAL = 1.959964
+"""Standard errors to either side of a 95 % interval: the 97.5 % quantile of a normal."""
 LEVEL, SHARED = "level", "all arms"
 WITH_ITS_BLOCK = "drifts with its block"
 """Of a direction that shows no drift by itself: directions are defined, and tested, as a block."""

@@ -52,10 +52,15 @@ SUPPORTED = 0.5
 NOT_DETECTED = "no drift detected"
 DRIFTS = "drifts"
 SELECTIVE_SHIFT = 0.1
+"""Squared Mahalanobis distance of the mean features from 0, from which a finding says so."""
 HEAVY_TAILS = 1.5
+"""Mean kurtosis, relative to a normal, from which a finding says so."""
 ROUNDS_PER_FEATURE = 5
+"""Rounds per feature that a finding asks for, where windows are too short for tests."""
 LEAST_LEVERAGE = 1e-9
+"""Share of all information below which nothing is known of a block's drift."""
 MOST_NAMED = 4
+"""Features that a sentence names before it counts the others."""
 LEAST_WEIGHT = 0.1
 """Share of the largest weight below which a feature is not named as part of a direction."""
 RELATIVE_ROUNDING = 1e-9

@@ -24,6 +24,7 @@ NOISE_SHARE = 0.01
 of the mean of its χ² distribution, if the basis is right already, of one degree of freedom per angle.
 """
 FLOOR = 0.05
+"""Share of the mean covariance that `floored` adds to each window."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -113,6 +113,7 @@ def jacobi_sweeps(
 
 
 DIRECT_SOLVE_UNKNOWNS = 300
+"""Up to so many unknowns a Cholesky factor is solved for; beyond, its cubic cost exceeds the iteration's."""
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -469,6 +470,7 @@ def random_effects(
 UNDETERMINED = 1e-13
 """Share of a variance that is left when the coordinates before have explained the rest."""
 TINY = 2.0**-52
+"""Rounding of 1: what a pivot of 0 may have been."""
 
 
 @njit(cache=True, nogil=True)

@@ -24,10 +24,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 INFORMS = 1e-6
 """Share of what all windows know of a direction below which a window does not inform it."""
 LEAST_DRIFT, LARGEST_DRIFT = 1e-300, 1e100
+"""A variance that is not 0 and has an inverse, and a standard deviation whose square is a number."""
 POWER = 0.85
 """Nominal power of `detectable_drift`; in simulations the tests detect such drift in about four of five logs.
 """
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
+"""Relative eigenvalue, per feature, below which a direction is singular up to rounding."""
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""
 EXACT = 1e-12
@@ -369,11 +371,16 @@ def detectable_drift(known: Array, level: float, idle: int = 0) -> float:
     return float(np.sqrt(max(ratio - 1.0, 0.0) * total / square))
 
 
-def random_effects(
-    paths: CoefficientPaths, iterations: int
-) -> tuple[Array, Array, Array]:
-    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM: γ_i ~ N(μ, Ω), Ω = diag(ω), and
-    ĝ_i ~ N(γ_i, H_i).
+class RandomEffects(NamedTuple):
+    """Mean μ (p,) of the windows' coefficients, its covariance (p, p), and the drift variances ω (p,)."""
+
+    mean: Array
+    covariance: Array
+    drift: Array
+
+
+def random_effects(paths: CoefficientPaths, iterations: int) -> RandomEffects:
+    """Fit γ_i ~ N(μ, diag(ω)) and ĝ_i ~ N(γ_i, H_i) by expectation–maximisation.
 
     Windows that do not inform some direction enter with what they know, (Ω + H_i)⁻¹ = L(I + LᵀΩL)⁻¹Lᵀ. A step
     of ω counts the windows that inform its direction.
@@ -396,7 +403,15 @@ def random_effects(
     mean, covariance = kernels.random_effects(
         g, H, regular, roots, informing, drift, iterations
     )
-    return mean, covariance, drift
+    return RandomEffects(mean, covariance, drift)
+
+
+class WindowEstimates(NamedTuple):
+    """Coefficients of every window, its noise variance (m,), and the mean noise variance over all rows."""
+
+    paths: CoefficientPaths
+    noise: Array
+    noise_variance: float
 
 
 def window_paths(
@@ -406,7 +421,7 @@ def window_paths(
     singular: dict[int, Array] | None = None,
     common_noise: bool = False,
     missing: Sequence[MissingColumn] = (),
-) -> tuple[CoefficientPaths, Array, float]:
+) -> WindowEstimates:
     """Estimate the coefficients in every window (period of the log) by least squares with an intercept.
 
     The function returns the coefficients with their covariances, the noise variance of each window (m,), and
@@ -480,7 +495,7 @@ def window_paths(
     if roots:
         partial = _partial_windows(roots, coefficients, widened)
         paths = _expect(replace(paths, partial=partial), partial, directions)
-    return paths, noise, float(freedom @ noise / freedom.sum())
+    return WindowEstimates(paths, noise, float(freedom @ noise / freedom.sum()))
 
 
 def _partial_windows(

@@ -21,6 +21,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 SHAPE = ("p", "columns")
 COMPONENTS = ("within-window", "pooled")
 TREND_DEGREE = 2
+"""Of the polynomial in time: slow drift is a line or a bend, and each degree costs power."""
 
 
 @dataclass(frozen=True, eq=False)

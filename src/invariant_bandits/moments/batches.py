@@ -14,6 +14,7 @@ from invariant_bandits.moments.power_sums import PowerSums, power_sums_of_rows
 
 ROWS_AT_ONCE = 65_536  # longer runs are merged from parts of this length
 LARGEST = 1e70
+"""Of a feature or reward: the fourth powers of many such rows can be added up."""
 
 
 @dataclass(frozen=True)
