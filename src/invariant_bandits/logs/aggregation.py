@@ -127,7 +127,7 @@ class AggregationPlan:
         times = rounds.times
         if edges is None or times is None:
             position = task.positions(rounds.rows)
-            return position * self.windows.count // self.total_rows
+            return np.asarray(position * self.windows.count // self.total_rows)
         window = np.minimum(
             np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
         )
