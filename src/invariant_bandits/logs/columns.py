@@ -114,7 +114,8 @@ def _as_numbers(raw: Array) -> Array:
     """Return an array as float64; ValueError for dates and durations, which numpy would convert."""
     kinds = (np.datetime64, np.timedelta64)
     objects = raw.flat if raw.dtype.kind == "O" else ()
-    if raw.dtype.kind in "Mm" or any(isinstance(value, kinds) for value in objects):
+    dates = any(isinstance(value, kinds) for value in objects)
+    if raw.dtype.kind in "Mm" or dates:
         raise ValueError("dates and durations are not numbers")
     return np.asarray(raw, dtype=np.float64)
 

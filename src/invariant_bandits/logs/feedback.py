@@ -324,17 +324,17 @@ class Feedback:
             )
         first = int(self.starts[start])
         last = int(self.starts[stop])
-        known = {name: value for name, value in vars(self).items() if value is not None}
-        parts: dict[str, Any] = {
-            name: known[name][start:stop] for name in PER_ROUND if name in known
-        }
-        for name in known.keys() & set(PER_ROW):
-            rows = known[name]
-            parts[name] = (
-                rows.between(first, last)
-                if isinstance(rows, StoredRows)
-                else rows[first:last]
-            )
+        parts: dict[str, Any] = {}
+        for name in PER_ROUND:
+            values = getattr(self, name)
+            if values is not None:
+                parts[name] = values[start:stop]
+        for name in PER_ROW:
+            rows = getattr(self, name)
+            if isinstance(rows, StoredRows):
+                parts[name] = rows.between(first, last)
+            elif rows is not None:
+                parts[name] = rows[first:last]
         return replace(self, **parts)
 
     def split(
