@@ -268,8 +268,8 @@ def test_a_jump_of_the_drifting_part_is_named_and_is_no_broken_invariance():
         policy, _, _ = play(DriftingJump(logged=4000, jump=4.0), (84, index))
         belief = policy.explain()
         rang += belief.alarm
-        said += "a drifting part moved further than in the logs" in str(belief)
-        assert "a stable part moved" not in str(belief) or belief.alarm
+        said += "a drifting coefficient moved further than in the logs" in str(belief)
+        assert "a stable coefficient moved" not in str(belief) or belief.alarm
     assert rang <= 1
     assert said >= 1
 
@@ -278,7 +278,9 @@ def test_a_broken_stable_part_is_named():
     policy, _, _ = play(StressEpisodes(broken=2.0), 85)
     belief = policy.explain()
     assert belief.alarm
-    assert f"ALARM: a stable part moved (mainly {belief.stable_moved})" in str(belief)
+    assert f"ALARM: a stable coefficient moved (mainly {belief.stable_moved})" in str(
+        belief
+    )
     direction = belief.names.index(belief.stable_moved)
     assert not policy.prior.drifting[direction]
 

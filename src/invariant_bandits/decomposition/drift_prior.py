@@ -90,13 +90,11 @@ ALTERNATIONS = 20
 LARGEST_FACTOR, STEPS = 1e4, 200
 SMALLEST = 1e-12
 VAGUE = 100.0
-HIDDEN_LEVEL = 0.08
-"""Level of the limit of drift along a direction that drifts, or of which that is not known."""
-STABLE_HIDDEN_LEVEL = 0.4
-"""Level of the limits of drift along stable directions and of labelled arms.
+HIDDEN_LEVEL, POOLED_HIDDEN_LEVEL = 0.08, 0.4
+"""Levels of the limits of drift, of each direction by itself and pooled over arms.
 
-The alarm searches for the likeliest drift of all of them at once, within their limits, so that limits of 8 %
-for each make it blind: docs/studies/alarm.md has its level and power with limits of 40 %.
+Of each direction by itself, 40 % would let the alarm find smaller breaks, but make it false where rewards are
+rare clicks or revenue (docs/studies/alarm.md).
 """
 HALVINGS = 60
 BASELINE_ALPHA = 0.01
@@ -845,7 +843,7 @@ def contrast_limit(Q: Array, u: Array, usual: float) -> float:
     typical, count = float(np.median(values)), len(values) + SHRINKAGE
     values = np.append(values, typical)
     squares = np.append(squares, SHRINKAGE * (1.0 + usual * typical))
-    quantile = 2.0 * float(special.gammaincinv(count / 2.0, STABLE_HIDDEN_LEVEL))
+    quantile = 2.0 * float(special.gammaincinv(count / 2.0, POOLED_HIDDEN_LEVEL))
     low, high = 0.0, float((squares / values).sum()) / quantile
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
@@ -1030,19 +1028,19 @@ def _without_negative_variances(covariance: Array) -> Array:
 # -- drift along given directions --
 
 
-def drift_limit(paths: CoefficientPaths, level: float | Array = HIDDEN_LEVEL) -> Array:
-    """Upper confidence limits ω⁺ (p,) of the drift along every direction, at a level for each or for all.
+def drift_limit(paths: CoefficientPaths) -> Array:
+    """Upper confidence limits ω⁺ (p,) of the drift along every direction, each at level 8 %.
 
     If ω is the drift of a direction, Q(ω) = Σ_i (g_i − ḡ_ω)²/(ω + h_i), with ḡ_ω the mean weighted by 1/(ω +
-    h_i), is χ² with m − 1 degrees of freedom, and it falls with ω; ω⁺ is where it reaches the quantile of the
-    level (the Q-profile interval of Viechtbauer 2007). At 8 %, with two windows ω⁺ is a hundred times what
-    was seen, with eight three times. m counts the windows that inform the direction; ω⁺ is infinite if there
-    are fewer than two.
+    h_i), is χ² with m − 1 degrees of freedom, and it falls with ω; ω⁺ is where it reaches the 8 % quantile
+    (the Q-profile interval of Viechtbauer 2007). With two windows ω⁺ is a hundred times what was seen, with
+    eight three times. m counts the windows that inform the direction; ω⁺ is infinite if there are fewer than
+    two.
     """
     g, h = paths.marginals()
     informing = np.isfinite(h).sum(axis=0)
     freedom = np.maximum(informing - 1, 1)
-    quantile = 2.0 * special.gammaincinv(freedom / 2.0, level)
+    quantile = 2.0 * special.gammaincinv(freedom / 2.0, HIDDEN_LEVEL)
     squares = g.var(axis=0, ddof=1) * (len(g) - 1)
     if not np.isfinite(h).all():
         known = np.where(np.isfinite(h), g, np.nan)
@@ -1278,10 +1276,7 @@ class DriftPrior:
             2.0 * factor * drift / (lasting * moments.rounds)
             for factor, lasting in PERSISTENT
         ]
-        level: float | Array = HIDDEN_LEVEL
-        if drifting is not None:
-            level = np.where(drifting, HIDDEN_LEVEL, STABLE_HIDDEN_LEVEL)
-        limit = drift_limit(paths, level)
+        limit = drift_limit(paths)
         feature_mean, feature_precision = _feature_moments(moments, basis)
         level, between, error, moves = _baseline(moments, own, noise)
         return cls(
