@@ -77,7 +77,7 @@ NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 SHOWN = {
     "paper-in-ten-minutes": ("drifting: 3 of 10 dimensions", 4),
     "your-logs": ("auto-isd against what the log did: yes, by", 2),
-    "watching-drift": ("ALARM: a stable part moved", 3),
+    "watching-drift": ("ALARM: a stable coefficient moved", 3),
 }
 """What the page of a notebook says, and how many pictures it has."""
 

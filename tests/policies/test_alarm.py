@@ -78,7 +78,7 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
     assert kernels.log_normal(u, G, high, rest) == pytest.approx(
         density(high), rel=1e-6
     )
-    best = alarm.likeliest_drift(u, G, rest, low, high, 30)[0]
+    best = alarm.likeliest_drift(u, G, rest, low, high, 30).log_likelihood
     others = low + (high - low) * rng.uniform(size=(2000, 5)) ** 3
     assert best >= max(density(w) for w in others) - 1e-6
 
@@ -99,7 +99,7 @@ def test_moved_coefficients_are_weighed_by_the_ratio_of_their_densities():
         for j in range(4)
     ]
     np.testing.assert_allclose(
-        alarm._shifted(mean, variance, pull, precision), np.array(moved) - still
+        alarm._move_log_ratios(mean, variance, pull, precision), np.array(moved) - still
     )
 
 
@@ -156,7 +156,7 @@ def test_windows_that_drift_along_other_directions_are_found_out():
         turned = true.along(turn)
         wrong.append(drift_misfit(turned, turn.T @ np.ones(30), turn.T**2 @ drift))
     assert abs(np.mean(right)) < 0.9
-    assert np.mean(wrong) > alarm.WORST_MISFIT
+    assert np.mean(wrong) > alarm.ALARM.worst_misfit
 
 
 def test_two_windows_cannot_support_an_alarm_and_it_says_so():
@@ -268,8 +268,8 @@ def test_a_jump_of_the_drifting_part_is_named_and_is_no_broken_invariance():
         policy, _, _ = play(DriftingJump(logged=4000, jump=4.0), (84, index))
         belief = policy.explain()
         rang += belief.alarm
-        said += "a drifting part moved further than in the logs" in str(belief)
-        assert "a stable part moved" not in str(belief) or belief.alarm
+        said += "a drifting coefficient moved further than in the logs" in str(belief)
+        assert "a stable coefficient moved" not in str(belief) or belief.alarm
     assert rang <= 1
     assert said >= 1
 
@@ -278,7 +278,9 @@ def test_a_broken_stable_part_is_named():
     policy, _, _ = play(StressEpisodes(broken=2.0), 85)
     belief = policy.explain()
     assert belief.alarm
-    assert f"ALARM: a stable part moved (mainly {belief.stable_moved})" in str(belief)
+    assert f"ALARM: a stable coefficient moved (mainly {belief.stable_moved})" in str(
+        belief
+    )
     direction = belief.names.index(belief.stable_moved)
     assert not policy.prior.drifting[direction]
 

@@ -80,7 +80,7 @@ class Belief(plotting.ShownInNotebooks):
         Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
     stable_moved, drifting_moved : str
         Main features of the stable direction whose move explains the alarm best; and of the drifting
-        direction that moved further than in the logs, which is no broken invariance. Empty if none did.
+        direction that moved further than in the logs, which is not broken invariance. Empty if none did.
     noticeable_levels : dict of str to float
         For the level of every labelled arm the value below which a fall would be noticed; NaN if these logs
         can tell no fall of it.
@@ -134,7 +134,7 @@ class Belief(plotting.ShownInNotebooks):
             verdict = "no alarm"
             if self.alarm:
                 moved = f" (mainly {self.stable_moved})" * bool(self.stable_moved)
-                verdict = f"ALARM: a stable part moved{moved}"
+                verdict = f"ALARM: a stable coefficient moved{moved}"
             power = self.log_evidence / np.log(10.0)
             lines.append(
                 f"  evidence against invariance: 10^{power:.1f} to 1, {verdict}"
@@ -142,8 +142,8 @@ class Belief(plotting.ShownInNotebooks):
         if self.drifting_moved:
             moved = f"(mainly {self.drifting_moved})"
             lines.append(
-                f"  a drifting part moved further than in the logs {moved}:"
-                " no broken invariance"
+                f"  a drifting coefficient moved further than in the logs {moved}:"
+                " this is not broken invariance"
             )
         if not self.alarm and self.noticeable_levels:
             lines.append(f"  {alarm.falls_in_words(self.noticeable_levels)}")

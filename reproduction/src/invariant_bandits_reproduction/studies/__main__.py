@@ -141,7 +141,7 @@ def alarm(
     replications: Annotated[
         int, typer.Option(min=6, help="Repetitions of the first worlds.")
     ] = 300,
-    seed: Seed = 20261120,
+    seed: Seed = 20261121,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """The alarm: how often it is false, and how often it finds what breaks."""
