@@ -109,8 +109,10 @@ class PriorFit:
 
     # -- limits of drift --
     hidden_level: float = 0.08
-    """Of the limit of drift of each direction by itself. 40 % would let the alarm find smaller breaks, but make
-    it false where rewards are rare clicks or revenue (docs/studies/alarm.md).
+    """Of the limit of drift of each direction by itself.
+
+    40 % would let the alarm find smaller breaks, but make it false where rewards are rare clicks or
+    revenue (docs/studies/alarm.md).
     """
     pooled_hidden_level: float = 0.4
     """Of the limit that is pooled over arms: the alarm searches for the likeliest drift of all at once."""
