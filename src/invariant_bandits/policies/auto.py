@@ -157,12 +157,12 @@ class Belief(plotting.ShownInNotebooks):
         if self.winsorised:
             lines.append(f"  outliers: {self.winsorised:,} rounds cut short")
         size = np.abs(self.shifts) / self.errors
-        clearest = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
+        furthest = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
         where = "coefficient along a direction, mainly of the features named"
-        lines += [f"  moved since the logs ({where}):"] if clearest else []
+        lines += [f"  moved since the logs ({where}):"] if furthest else []
         lines += [
             f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
-            for j in clearest
+            for j in furthest
         ]
         return "\n".join(lines)
 
@@ -733,9 +733,9 @@ class AutoISD(ReasoningPolicy):
             least = levels - alarm.noticeable_falls(prior, self.delta)
             least = np.where(np.isfinite(least), least, np.nan)
             shown = chance(least) if self.link == "logit" else least
-            indices = np.arange(prior.layout.arms) * prior.layout.own
+            indices = range(0, prior.layout.arms * prior.layout.own, prior.layout.own)
             result["noticeable_levels"] = dict(
-                zip([names[int(j)] for j in indices], shown.tolist(), strict=True)
+                zip([names[j] for j in indices], shown.tolist(), strict=True)
             )
         return result
 
