@@ -102,7 +102,7 @@ class RewardedRows:
     def are_usual_by_chance(self, rows: int) -> bool:
         """Whether so many rows may all have the usual reward by chance."""
         unusual = float((self.rewards != self.usual).mean())
-        return rows * np.log1p(-unusual) >= np.log(CHANCE)
+        return bool(rows * np.log1p(-unusual) >= np.log(CHANCE))
 
 
 # Numbers too large to square are not evidence.
