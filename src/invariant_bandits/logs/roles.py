@@ -454,7 +454,7 @@ def _label_columns_unless_said(table: RoleTable) -> list[ColumnFacts]:
     return [] if table.is_said("arm", "action") else label_columns(table)
 
 
-def _likeliest_label(table: RoleTable, pairs: Sequence[Pair]) -> Sequence[Pair]:
+def _likeliest_label(table: RoleTable, pairs: list[Pair]) -> list[Pair]:
     """Of pairs with several labels, return those whose names or values belong together, if any do."""
     for is_likelier in (_is_named_after_label, _depends_on_label):
         if len({pair.label for pair in pairs}) > 1:
