@@ -323,7 +323,7 @@ def _effects(model: Model, pictures: bool) -> Section:
         words.append(
             f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
         )
-    headings = (
+    headings: tuple[str, ...] = (
         *("effect", "verdict", "from what to what, when", "estimate"),
         *("drift", "detectable", "p-value"),
     )
