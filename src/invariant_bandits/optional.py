@@ -63,9 +63,8 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(
-            "__"
-        ):  # those who look at every name of a module do not need the package
+        # Those who look at every name of a module do not need the package.
+        if name.startswith("__"):
             raise AttributeError(name)
         value = vars(self)[name] = getattr(require(self._name, "reading a log"), name)
         return value

@@ -43,9 +43,8 @@ def _in_processes(
     with ProcessPoolExecutor(
         jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)
     ) as pool:
-        with (
-            warnings.catch_warnings()
-        ):  # threads of the caller do no harm: workers use none of their locks
+        # Threads of the caller do no harm: workers use none of their locks.
+        with warnings.catch_warnings():
             warnings.filterwarnings(
                 "ignore",
                 message=".*multi-threaded, use of fork",
@@ -69,9 +68,8 @@ def _in_processes(
             )
             raise
         except BaseException as error:
-            if not isinstance(
-                error, Exception
-            ):  # interrupted: do not wait for running items
+            # Interrupted: do not wait for running items.
+            if not isinstance(error, Exception):
                 for worker in multiprocessing.active_children():
                     worker.kill()
             raise

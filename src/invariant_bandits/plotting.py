@@ -323,9 +323,8 @@ def readable_range(
 def svg_of(figure: Figure) -> str:
     """A figure as SVG; closes the figure."""
     buffer = io.StringIO()
-    with (
-        warnings.catch_warnings()
-    ):  # names in a script that the font lacks are boxes; the table has them
+    # Names in a script that the font lacks are boxes; the table has them.
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(
             buffer,

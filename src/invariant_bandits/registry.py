@@ -81,9 +81,8 @@ class Registry(Generic[Entry]):
     def _search(self) -> None:
         """Import what may register itself: the modules of the room, then those of installed packages."""
         with self._searching:  # other threads wait until everything is known
-            if (
-                self._searched
-            ):  # or begun by this thread: what it imports registers itself meanwhile
+            # It is done, or was begun by this thread: what it imports registers itself meanwhile.
+            if self._searched:
                 return
             self._searched = True
             room = import_module(self.room)

@@ -322,9 +322,8 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     refused("rewards", lambda: learn(rows, spoiled))
     refused("rewards", lambda: learn(rows, rewards[:-1]))
     refused("features", lambda: learn(rows[:, :-1], rewards))
-    if "numbers too large to square are refused" not in exemptions(
-        at_once
-    ):  # noticed at its turn
+    # A number too large to square is noticed when its round is learned.
+    if "numbers too large to square are refused" not in exemptions(at_once):
         spoiled[-1] = 1e180
         refused("squares", lambda: learn(rows, spoiled))
     assert bits(at_once) == bits(one_by_one)

@@ -26,9 +26,8 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
     def __init__(self, policy: Any, arms: Sequence[Any] | None = None) -> None:
         super().__init__()
         self.policy, self.arms = policy, arms
-        self._adapter = FeatureAdapter(
-            copy.deepcopy(policy), arms
-        )  # clones of river begin anew
+        # Clones of river begin anew.
+        self._adapter = FeatureAdapter(copy.deepcopy(policy), arms)
         self._arms: list[Any] = []
 
     def _pull(self, arm_ids: Any, context: dict[str, float]) -> Any:

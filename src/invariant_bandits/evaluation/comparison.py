@@ -593,7 +593,9 @@ def compare(
     )
 
     # Simple policies have own slopes; the others learn the rounds in the log's own coding.
-    coded_earlier, coded_later, coded_past = earlier, later, past
+    coded_earlier = earlier
+    coded_later = later
+    coded_past = past
     if feedback.arm_features is not coding:
         coded_earlier = earlier.recoded(coding)
         coded_later = later.recoded(coding)

@@ -577,7 +577,7 @@ def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
         other_up, other_down = _unseen_moves(parts[1:])
         return up - other_down, down - other_up
     # Moves (2, n) by one reward above and by one below what was expected, in each round.
-    moves = np.zeros((2, 1))
+    moves: Array = np.zeros((2, 1))
     for part, sign in zip(parts, (1.0, -1.0), strict=False):
         above, below = unseen_sizes(part.residuals)
         moves = moves + np.outer((sign * above, -sign * below), part.reach_of_value)

@@ -390,9 +390,8 @@ class LoggedPolicyValue:
             words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
             if estimate.concludes:
                 gap = estimate.value - self.earned.value
-                error = np.hypot(
-                    estimate.standard_error, self.earned.standard_error
-                )  # independent logs
+                # The logs are independent, so their variances add up.
+                error = np.hypot(estimate.standard_error, self.earned.standard_error)
                 inside = "holds" if self.covers(name) else "does not hold"
                 words += (
                     f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"

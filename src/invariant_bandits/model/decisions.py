@@ -54,9 +54,10 @@ class Decision:
     version: str
 
     def __post_init__(self) -> None:
+        # The keys of scores that come from JSON are text.
         if isinstance(self.action, int) and any(
             isinstance(place, str) for place in self.scores
-        ):  # from JSON
+        ):
             object.__setattr__(
                 self,
                 "scores",

@@ -704,7 +704,6 @@ def decomposed(
     else:
         mean = moments.counts @ moments.feature_mean / moments.rounds
         about["missing"] = missing_columns(features, features.names, mean)
-    with warnings.catch_warnings(
-        action="ignore", category=ConvergenceWarning
-    ):  # the findings say it
+    # The findings of the fit say whether it converged.
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return InvariantSubspaceDecomposition(**about).fit(moments)

@@ -101,7 +101,7 @@ def _where_logs_ended(fit: InvariantSubspaceDecomposition) -> tuple[Array, Array
     their covariance is that of ĝ.
     """
     mean, covariance = fit.paths_.weighted_mean()
-    drifting = np.zeros(0, dtype=np.int64)
+    drifting: Array = np.zeros(0, dtype=np.int64)
     for columns, varies in zip(fit.blocks_, fit.varies_, strict=True):
         if varies:
             drifting = np.append(drifting, columns)

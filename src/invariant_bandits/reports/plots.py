@@ -74,9 +74,8 @@ def save(
         metadata = dict(UNSTAMPED.get(suffix, {}))
         if description is not None and suffix == "png":
             metadata["Description"] = description
-        with plt.rc_context(
-            {"svg.hashsalt": "invariant-bandits", "pdf.fonttype": 42}
-        ):  # the same picture is the same file
+        # The same picture is the same file.
+        with plt.rc_context({"svg.hashsalt": "invariant-bandits", "pdf.fonttype": 42}):
             figure.savefig(
                 drawn,
                 format=suffix,

@@ -383,9 +383,10 @@ def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) ->
             name: who for name, who in cell.policies.items() if repr(who) not in loaded
         }
         if fresh:
+            # A memory forgets nothing in so few rounds.
             with warnings.catch_warnings(
                 action="ignore", category=ForgetsNothingWarning
-            ):  # of so few rounds
+            ):
                 simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
         loaded.update(map(repr, cell.policies.values()))
 
