@@ -5,6 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies import auto, mixture, mixture_kernels
+from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 from invariant_bandits_reproduction.studies import autoisd_pictures, constants_study
 from invariant_bandits_reproduction.studies.constants_study import (
@@ -47,7 +48,7 @@ def test_loops_with_settings_decide_as_the_loops_themselves_and_a_small_run_make
     )
     assert auto.kernels is mixture_kernels
     seed = constants_study.cell_seed(1, 0)
-    policies = {"plain": ib.Contender("auto-isd", {"caution": None})}
+    policies = {"plain": Contender("auto-isd", {"caution": None})}
     plain = ib.simulate(policies, SMALL.environment, SMALL.horizon, 2, seed)
     np.testing.assert_array_equal(outcome.values["5 arms"][AS_IS], plain.final("plain"))
     others = [

@@ -37,7 +37,6 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, prune
-from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD
@@ -125,7 +124,7 @@ def _updated(
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
-        update = update_model(timeless, path, windows=windows)
+        update = timeless.update_from(path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
         if label not in made.arms:

@@ -470,7 +470,6 @@ def update(
     common.announce_compiling()
     from invariant_bandits.logs.sources import find_files
     from invariant_bandits.model.model import Model
-    from invariant_bandits.model.update import update_model
     from invariant_bandits.reports import model_page, values
 
     loaded = Model.load(model)
@@ -484,9 +483,7 @@ def update(
             "strict": strict,
             "keep_going": keep_going,
         }
-        changed = update_model(
-            loaded, source, progress=progress, **vars(cut), **options
-        )
+        changed = loaded.update_from(source, progress=progress, **vars(cut), **options)
     changed.model.save(target)
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=common.width())
