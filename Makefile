@@ -51,7 +51,7 @@ oldest:  ## tests of the foundations and the policies with the oldest versions t
 	$(PYTHON) -m venv build/oldest
 	PIP_CONSTRAINT=constraints-oldest.txt build/oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	  '.[command,frames]' ./service ./reproduction pytest hypothesis scikit-learn
-	cd tests && OPENBLAS_NUM_THREADS=1 ../build/oldest/bin/python -m pytest -q -m "not system and not slow" \
+	cd tests && OPENBLAS_NUM_THREADS=1 ../build/oldest/bin/python -m pytest -q -m "not system and not slow" -W default::DeprecationWarning \
 	  policies root/test_checks.py root/test_import.py root/test_registry.py root/test_storage.py
 
 wheels: dist  ## check and import the wheels of all three packages, in build/wheels
