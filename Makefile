@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
+LIBRARY_TESTS := tests/root/test_checks.py tests/root/test_import.py tests/root/test_storage.py tests/moments tests/decomposition tests/policies tests/model
 SPHINX_OPTIONS := --quiet --fail-on-warning --keep-going --nitpicky
 export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
@@ -41,6 +42,25 @@ test: lint java clients browser promtool  ## all checks: linters, tests, doctest
 
 quick: $(TEST_STAMP)  ## tests that start no other process or system: an answer in under two minutes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" tests service/tests reproduction/tests
+
+quick-library: $(STAMP)  ## the quick tests of the library alone, as on a machine without the parts that other tests need
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pytest pytest-xdist hypothesis scikit-learn pandas
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" $(LIBRARY_TESTS)
+
+oldest:  ## tests of the foundations and the policies with the oldest versions that the packages allow, in build/oldest
+	$(PYTHON) -m venv build/oldest
+	PIP_CONSTRAINT=constraints-oldest.txt build/oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  '.[command,frames]' ./service ./reproduction pytest hypothesis scikit-learn
+	cd tests && OPENBLAS_NUM_THREADS=1 ../build/oldest/bin/python -m pytest -q -m "not system and not slow" -W default::DeprecationWarning \
+	  policies root/test_checks.py root/test_import.py root/test_registry.py root/test_storage.py
+
+wheels: dist  ## check and import the wheels of all three packages, in build/wheels
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check twine
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear build/wheels
+	build/wheels/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build && wheels/bin/python -c "import invariant_bandits as ib, invariant_bandits_service, invariant_bandits_reproduction; \
+	  print(ib.simulation.PaperWorld(), ib.LinUCB(2))"
 
 docs: $(TEST_STAMP)  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/sphinx-build $(SPHINX_OPTIONS) -b html docs build/docs

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from invariant_bandits.logs.read import read_moments
+
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
-import invariant_bandits as ib
 import running
 from damage import DAMAGES, packed
 from invariant_bandits import cli
@@ -118,7 +119,7 @@ def judged(seed: int, number: int, *, command: bool = True) -> Outcome:
 def _read(path: Path) -> tuple[str, str]:
     try:
         with warnings.catch_warnings(action="error"):
-            moments = ib.read_moments(path, windows=2).moments
+            moments = read_moments(path, windows=2).moments
     except InputError as error:
         return REFUSED, str(error)
     except MemoryError as error:

@@ -230,7 +230,7 @@ def reading(rows: int = 1_000_000) -> Table:
     sums = ", ".join(f"sum({left} * {right})" for left, right in pairs)
     polars = "[(pl.col(a) * pl.col(b)).sum().alias(a + b) for a, b in PAIRS]"
     queries = {
-        "ours": "import invariant_bandits as ib; ib.read_moments(PATH, windows=8)",
+        "ours": "import invariant_bandits as ib; ib.open_log(PATH).moments(windows=8)",
         "DuckDB": f'import duckdb; duckdb.sql("select {sums} from \'" + PATH + "\' group by w").fetchall()',
         "polars": f"import polars as pl; pl.scan_parquet(PATH).group_by('w').agg({polars}).collect()",
     }
@@ -293,7 +293,7 @@ def write_log(path: Path, rows: int, names: list[str]) -> None:
 
 def throughput() -> Table:
     """Rounds per second that `simulate` plays in one process."""
-    world, table = ib.PaperEpisodes(logged=1000), {}
+    world, table = ib.simulation.PaperEpisodes(logged=1000), {}
     for name in ("linucb", "isd-linucb", "auto-isd"):
         start = time.process_time()
         ib.simulate([name], world, 2000, replications=5, seed=0)

@@ -25,7 +25,6 @@ STATE_MEMBERS = "arrays, settings, state_schema, from_state, to_state, options, 
 """How objects are stored: not for callers."""
 NOT_SHOWN = {
     "AutoISD": "update_with_offset, remaining_rounds",
-    "ArmStatistics": "common_directions, from_features, from_moments",
     "Discount": "array_specs",
     "DriftPrior": "where_logs_ended, drift_bounds, level_unit, common_drift, unlogged, usual_precision, arms,"
     " layout, mean_precision, without_arm",
@@ -53,7 +52,13 @@ not. Properties that a class already lists under Attributes are left out as well
 ONLY = '```{{image}} {path}\n:alt: "{alt}"\n:class: only-{theme}\n```\n'
 
 
-PACKAGES = (invariant_bandits, invariant_bandits_service, related)
+PACKAGES = (
+    invariant_bandits,
+    invariant_bandits.evaluation,
+    invariant_bandits.simulation,
+    invariant_bandits_service,
+    related,
+)
 """Packages whose `__all__` lists public names."""
 
 
@@ -70,6 +75,8 @@ def public_names(rooms: list[str]) -> list[tuple[str, Any]]:
     for package in PACKAGES:
         for name in package.__all__:
             value = getattr(package, name)
+            if inspect.ismodule(value):
+                continue  # one of PACKAGES
             if f"{value.__module__}.".startswith(tuple(f"{room}." for room in wanted)):
                 found.append((f"{package.__name__}.{name}", value))
     return found

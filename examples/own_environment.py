@@ -33,7 +33,7 @@ class News:
         past = slice(self.logged)
         ahead = slice(self.logged, None)
         seen = rewards[np.arange(self.logged), shown]
-        logs = ib.Feedback.from_arrays(
+        logs = ib.evaluation.Feedback.from_arrays(
             stories[past], shown, seen, propensities=np.full(self.logged, 0.2)
         )
         return SimpleNamespace(

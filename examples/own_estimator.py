@@ -20,8 +20,8 @@ def cut_ips(feedback, target, *, confidence=0.95):
 
 
 if __name__ == "__main__":
-    logs = ib.PaperWorld().log(4000, np.random.default_rng(0))
-    feedback = ib.Feedback.from_arrays(
+    logs = ib.simulation.PaperWorld().log(4000, np.random.default_rng(0))
+    feedback = ib.evaluation.Feedback.from_arrays(
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
     result = ib.compare(

@@ -38,6 +38,10 @@ if __name__ == "__main__":
     players = ["gradient", "gradient,rate=0.02", "linucb"]
     print(
         ib.simulate(
-            players, ib.PaperEpisodes(logged=500), horizon=300, replications=4, seed=0
+            players,
+            ib.simulation.PaperEpisodes(logged=500),
+            horizon=300,
+            replications=4,
+            seed=0,
         )
     )

@@ -109,7 +109,7 @@ def test_evaluation_finds_what_the_best_arms_would_have_earned(
     once in 10^3.
     """
     export(served[0], tmp_path / "log.parquet")
-    read = ib.read_feedback(tmp_path / "log.parquet")
+    read = ib.evaluation.read_feedback(tmp_path / "log.parquet")
     compared = ib.compare(read.feedback, ["auto-isd"], jobs=1)
     line = compared.line("auto-isd")
     assert line is not None
@@ -178,7 +178,7 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
         ]
         play_together(engine, asked, lambda event: float(rng.random() < 0.5))
     export(tmp_path / "d.db", tmp_path / "log.parquet")
-    update = ib.update_model(model, tmp_path / "log.parquet")
+    update = model.update_from(tmp_path / "log.parquet")
     assert update.model.moments.rounds == before + 500
 
 

@@ -192,9 +192,9 @@ def test_a_dataset_of_obp_is_a_log():
     }
     feedback["reward"] = REWARDS[np.arange(T), feedback["action"]]
     dataset = SimpleNamespace(obtain_batch_bandit_feedback=lambda: feedback)
-    read = ib.read_feedback(dataset).feedback
+    read = ib.evaluation.read_feedback(dataset).feedback
     np.testing.assert_array_equal(
-        read.offered, ib.read_feedback(feedback).feedback.offered
+        read.offered, ib.evaluation.read_feedback(feedback).feedback.offered
     )
 
 

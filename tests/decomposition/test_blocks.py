@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from invariant_bandits import ConvergenceWarning, joint_diagonalize
+from invariant_bandits import joint_diagonalize
 from invariant_bandits.decomposition import joint_diagonalization as blocks_module
 from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.joint_diagonalization import (
+    ConvergenceWarning,
     find_blocks,
     floored,
     merge_dependent,
@@ -325,7 +326,9 @@ def test_the_floor_adds_a_twentieth_of_the_mean():
     )
 
 
-@pytest.mark.filterwarnings("ignore::invariant_bandits.ConvergenceWarning")
+@pytest.mark.filterwarnings(
+    "ignore::invariant_bandits.decomposition.joint_diagonalization.ConvergenceWarning"
+)
 def test_the_floor_keeps_blocks_whole_when_windows_straddle_regimes():
     """3500 rounds in eight windows: half a round of another, nearly singular regime cuts blocks; the floor
     mends them.

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits import ConvergenceWarning, InputError, joint_diagonalize
+from invariant_bandits import InputError, joint_diagonalize
 from invariant_bandits.decomposition import kernels
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from worlds import random_basis, random_spd
 
 

@@ -6,10 +6,11 @@ import pytest
 from scipy import special
 
 import invariant_bandits as ib
-from invariant_bandits import ArmStatistics, DriftPrior
+from invariant_bandits import DriftPrior
 from invariant_bandits.decomposition import arm_effects
 from invariant_bandits.decomposition.arm_statistics import (
     ArmLayout,
+    ArmStatistics,
     fit_logistic,
     logistic_bias,
     sum_logit,

@@ -170,7 +170,7 @@ def test_an_arm_starts_behind_a_step_in_the_middle_of_the_logs():
     arms, window = rng.integers(3, size=n), np.arange(n) * windows // n
     slopes = np.where((arms == 1) & (window < windows // 2), 1.0, 0.0)
     rewards = slopes * contexts[:, 1] + rng.normal(size=n)
-    statistics = ib.ArmStatistics.from_rounds(contexts, arms, rewards, windows=window)
+    statistics = ArmStatistics.from_rounds(contexts, arms, rewards, windows=window)
     prior = DriftPrior.from_arms(statistics)
     start, _ = prior.where_logs_ended(prior.pooled, prior.pooled_covariance)
     of_last_window = np.sqrt(3 * windows / n)

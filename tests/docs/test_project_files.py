@@ -21,18 +21,6 @@ def test_the_citation_names_the_paper_and_this_version():
     assert authors == ["Lazzaretto", "Peters", "Pfister"]
 
 
-def test_the_workflow_runs_both_commands_of_the_readme():
-    workflow = yaml.safe_load(
-        (ROOT / ".github" / "workflows" / "checks.yaml").read_text()
-    )
-    commands = workflow["jobs"]["checks"]["strategy"]["matrix"]["command"]
-    assert all(
-        f"$ {command} " in (ROOT / "README.md").read_text() for command in commands
-    )
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert {command.removeprefix("make ") for command in commands} <= set(targets)
-
-
 def test_hooks_run_what_the_checks_run():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0][
         "hooks"

@@ -338,7 +338,7 @@ def test_a_class_of_ones_own_is_compared_as_certain_of_its_choices():
     assert result.line("last", "IPS").value.value == pytest.approx(expected)
     assert not result.failures
     assert ib.simulate(
-        {"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0
+        {"last": AlwaysLast}, ib.simulation.PaperEpisodes(logged=200), 20, 2, 0
     ).regret["last"].shape == (
         2,
         20,
@@ -397,7 +397,7 @@ def test_a_frame_is_compared_as_what_is_read_from_it():
     }
     frame = pd.DataFrame(columns | {"propensity": 1.0 / 3.0})
     asked = {"policies": ["linucb-cold", "uniform"], "estimators": ["DR"], "windows": 4}
-    read = ib.read_feedback(frame, windows=4)
+    read = ib.evaluation.read_feedback(frame, windows=4)
     values = [
         ib.compare(log, **asked).line("linucb-cold").value
         for log in (frame, read, read.feedback)

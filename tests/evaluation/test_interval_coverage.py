@@ -114,7 +114,7 @@ def test_replay_and_weights_are_right_where_rounds_offer_different_numbers_of_ac
             rng.integers(counts),
         )
         rewards = np.where(counts == 6, 3.0, 0.0) + rng.standard_normal(600)
-        feedback = ib.Feedback.from_arrays(
+        feedback = ib.evaluation.Feedback.from_arrays(
             offered, actions, rewards, counts=counts
         ).with_uniform_propensities()
         first = np.zeros(len(offered))

@@ -22,7 +22,7 @@ def wrong_trial(rounds=6000, seed=0):
 
 
 def test_of_labelled_arms_the_arm_and_the_column_are_named():
-    read = ib.read_feedback(
+    read = ib.evaluation.read_feedback(
         pa.table(wrong_trial()), {"time": "visit", "arm": "dose", "keep": ["age"]}
     )
     doubt = ib.compare(read.feedback, ["greedy"]).calibration.doubt
@@ -46,11 +46,11 @@ def test_of_feature_rows_the_column_is_named(named):
         "chosen": is_high == np.repeat(chosen, 2),
         "high_age": is_high * rows.pop("age"),
     }
-    read = ib.read_feedback(pa.table(rows), {"time": "visit"})
+    read = ib.evaluation.read_feedback(pa.table(rows), {"time": "visit"})
     feedback = (
         read.feedback
         if named
-        else ib.Feedback.from_arrays(
+        else ib.evaluation.Feedback.from_arrays(
             np.asarray(read.feedback.offered).reshape(len(chosen), 2, -1),
             read.feedback.actions,
             read.feedback.rewards,

@@ -268,7 +268,7 @@ def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():
     scores = x @ rng.normal(size=(3, arms)) * 0.7
     right = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     actions = (scores + rng.gumbel(size=(n, arms))).argmax(axis=1)
-    log = ib.Feedback.from_arrays(offered, actions, rng.normal(size=n))
+    log = ib.evaluation.Feedback.from_arrays(offered, actions, rng.normal(size=n))
     found = estimate_propensities(log, blocks=2).reshape(n, arms)
     assert np.abs(found[n // 2 :] - right[n // 2 :]).mean() < 0.02
     assert not calibration(log.with_propensities(found).between(n // 2, n)).flagged
@@ -285,7 +285,7 @@ def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
     offered = np.concatenate(
         [np.broadcast_to(np.eye(arms), (n, arms, arms)), context / 3.0], axis=2
     )
-    log = ib.Feedback.from_arrays(
+    log = ib.evaluation.Feedback.from_arrays(
         offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n)
     )
     monkeypatch.setattr(spill, "IN_MEMORY", 1000)

@@ -43,8 +43,10 @@ def rounds(propensities, n=1500, seed=0):
     given = {"logged": chances[starts + actions], "all": chances, "none": None}
     rewards = every[starts + actions]
     if propensities == "full":
-        return ib.Feedback.from_full_information(offered, every, counts=counts, seed=1)
-    return ib.Feedback.from_arrays(
+        return ib.evaluation.Feedback.from_full_information(
+            offered, every, counts=counts, seed=1
+        )
+    return ib.evaluation.Feedback.from_arrays(
         offered, actions, rewards, counts=counts, propensities=given[propensities]
     )
 
@@ -112,7 +114,7 @@ def test_parts_are_whole_rounds_in_order(little_memory):
 
 def test_a_round_larger_than_a_part_is_a_part(little_memory):
     offered = np.random.default_rng(0).normal(size=(5, 200, 3))
-    feedback = stored(ib.Feedback.from_arrays(offered, [0] * 5, [0.0] * 5))
+    feedback = stored(ib.evaluation.Feedback.from_arrays(offered, [0] * 5, [0.0] * 5))
     assert [part.rounds for part in feedback.parts()] == [1] * 5
 
 
@@ -169,10 +171,10 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
     log = pa.concat_tables(
         log.slice(start, 97) for start in range(0, log.num_rows, 97)
     )  # many batches
-    expected = ib.read_feedback(log, latest=latest, windows=4)
+    expected = ib.evaluation.read_feedback(log, latest=latest, windows=4)
     monkeypatch.setattr(spill, "IN_MEMORY", 1000)
     monkeypatch.setattr(spill, "AT_ONCE", 300)
-    found = ib.read_feedback(log, latest=latest, windows=4)
+    found = ib.evaluation.read_feedback(log, latest=latest, windows=4)
     assert isinstance(expected.feedback.offered, np.ndarray)
     assert isinstance(found.feedback.offered, StoredRows)
     assert found.notes == expected.notes
@@ -186,7 +188,7 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
 
 
 def test_the_price_of_a_sample_is_said():
-    notes = ib.read_feedback(
+    notes = ib.evaluation.read_feedback(
         table(rounds("logged"), np.arange(1500)), latest=375, windows=4
     ).notes
     assert (

@@ -6,6 +6,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.decode import since_1970
+from invariant_bandits.logs.read import read_moments
 from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)
@@ -16,7 +17,7 @@ TIMES = np.datetime64("2024-02-27T03:00:00", "us") + np.sort(
 FRAME = pd.DataFrame(
     {"ts": TIMES, "reward": RNG.normal(size=N), "x": RNG.normal(size=N)}
 )
-WEEKS = ib.read_moments(FRAME, every="1w").moments
+WEEKS = read_moments(FRAME, every="1w").moments
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0.001}
 
 
@@ -28,7 +29,7 @@ def text_log(path, times):
 def assert_weeks(source, schema=None):
     log = ib.open_log(source, schema)
     assert log.schema.time == "ts"
-    assert_same_moments(ib.read_moments(log, every="1w").moments, WEEKS)
+    assert_same_moments(read_moments(log, every="1w").moments, WEEKS)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -45,7 +46,7 @@ def test_numbers_since_1970_are_times(unit, kind, tmp_path):
 def test_small_numbers_stay_numbers():
     log = ib.open_log(FRAME.assign(ts=np.arange(N)))
     assert not log.times_are_dates
-    assert ib.read_moments(log, every=200).moments.windows == 3
+    assert read_moments(log, every=200).moments.windows == 3
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_ambiguous_dates_are_asked_for_and_not_guessed(tmp_path):
 def test_values_of_another_form_cost_their_row(tmp_path):
     times = FRAME["ts"].dt.strftime("%d/%m/%Y %H:%M").copy()
     times.iloc[[5, 9]] = ["soon", "45/01/2024 10:00"]
-    read = ib.read_moments(text_log(tmp_path / "log.csv", times), every="1w")
+    read = read_moments(text_log(tmp_path / "log.csv", times), every="1w")
     assert read.quality.rounds == N - 2
 
 

@@ -12,6 +12,7 @@ from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
 from invariant_bandits.logs import events
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.read import read_moments, read_rounds
 
 SAMPLES = Path(__file__).parents[2] / "../shared/data/dsjson"
 
@@ -168,7 +169,7 @@ def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
         "[1, 2]",
     ]
     path = written(tmp_path / "log.dsjson", lines)
-    quality = ib.read_moments(
+    quality = read_moments(
         path, {"features": ["U.age"]}, windows=1, keep_going=True
     ).quality
     counted = {reason: problem.count for reason, problem in quality.problems.items()}
@@ -208,7 +209,7 @@ def test_values_of_a_wrong_kind_cost_their_event_only(changed, tmp_path):
         tmp_path / "log.json",
         [event(n, **(changed if n == 5 else {})) for n in range(20)],
     )
-    quality = ib.read_moments(
+    quality = read_moments(
         path, {"features": ["U.age"]}, windows=1, keep_going=True
     ).quality
     assert (quality.rounds, quality.left_out) == (19, 1)
@@ -219,7 +220,7 @@ def test_the_reward_that_was_observed_can_be_asked_for(tmp_path):
         tmp_path / "log.json",
         [event(n, _original_label_cost=-float(n)) for n in range(2, 9)],
     )
-    batches = ib.read_rounds(
+    batches = read_rounds(
         path, {"reward": "__observed_reward", "features": ["A.price"]}
     )
     assert [reward for batch in batches for reward in batch.rewards] == [
@@ -253,7 +254,7 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
         event(n, chosen=int(chosen[n]), cost=-rewards[n], actions=3) for n in range(50)
     ]
     batches = list(
-        ib.read_rounds(
+        read_rounds(
             written(tmp_path / "log.json", lines), {"features": ["A.price", "U.age"]}
         )
     )
@@ -394,7 +395,7 @@ def test_vowpal_text_is_one_row_per_action(tmp_path):
     assert [row["item.price"] for row in rows] == [2.5, 1.5, 2.5, 1.5]
     assert [row["user.country"] for row in rows] == ["DE", "DE", "FR", "FR"]
     assert [row["other.x"] for row in rows] == [0.0, 6.0, 0.0, 0.0]
-    quality = ib.read_moments(
+    quality = read_moments(
         tmp_path / "log.vw", {"features": ["item.price"]}, windows=1, keep_going=True
     ).quality
     assert {reason: problem.count for reason, problem in quality.problems.items()} == {

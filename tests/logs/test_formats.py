@@ -14,7 +14,7 @@ from invariant_bandits.logs.formats.registry import (
     register_log_format,
 )
 from invariant_bandits.logs.formats.table import TableSource
-from invariant_bandits.logs.read import read_schema
+from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
 from log_tables import planted_log, wide
 from worlds import assert_same_moments
 
@@ -75,28 +75,28 @@ def test_a_format_of_somebody_else_is_read_like_ours(given, pairs):
         "pattern": f"{pairs}/*.pairs",
         "list of files": [pairs / "0.pairs", pairs / "1.pairs"],
     }
-    read = ib.read_moments(source[given], windows=4)
-    assert_same_moments(read.moments, ib.read_moments(wide(LOG), windows=4).moments)
+    read = read_moments(source[given], windows=4)
+    assert_same_moments(read.moments, read_moments(wide(LOG), windows=4).moments)
     assert read_schema(source[given]) == ib.Schema("reward", ("x0", "x1", "x2"))
     assert ib.fit_logs(source[given], windows=4).moments.rounds == 400
-    assert sum(len(batch) for batch in ib.read_rounds(source[given])) == 400
+    assert sum(len(batch) for batch in read_rounds(source[given])) == 400
 
 
 def test_messages_name_every_format(pairs, tmp_path):
     with pytest.raises(ib.FileError, match=r"no Arrow, CSV, .* or pairs file is there"):
-        ib.read_moments(tmp_path / "nothing")
+        read_moments(tmp_path / "nothing")
     (tmp_path / "log.csv").write_text("reward,x\n1,2\n")
     with pytest.raises(
         ib.FileError,
         match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)",
     ):
-        ib.read_moments([tmp_path / "log.csv", pairs / "0.pairs"])
+        read_moments([tmp_path / "log.csv", pairs / "0.pairs"])
 
 
 def test_a_format_that_was_forgotten_is_unknown(pairs):
     FORMATS.remove("pairs")
     with pytest.raises(ib.FileError, match="files must be"):
-        ib.read_moments(pairs / "0.pairs")
+        read_moments(pairs / "0.pairs")
 
 
 def test_our_formats_find_themselves():
@@ -118,14 +118,14 @@ def test_what_is_in_memory_is_taken_by_the_format_that_was_registered_last():
         return TableSource(pa.table(dict(source)))
 
     try:
-        read = ib.read_moments(
+        read = read_moments(
             Arrays(reward=np.arange(5.0), x=np.arange(5.0) ** 2), windows=1
         )
         with pytest.raises(
             ib.InputError,
             match=r"a pattern, .*a dictionary of columns, .*an Arrow table",
         ):
-            ib.read_moments(5)
+            read_moments(5)
     finally:
         FORMATS.remove("arrays")
     assert read.moments.rounds == 5

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-import invariant_bandits as ib
 from invariant_bandits.logs.json_values import MOST_NESTED, too_deep, value_of
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.storage import FileError
 
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_the_encoding_of_a_table_changes_nothing(encoding, tmp_path):
     plain, other = tmp_path / "plain.csv", tmp_path / "other.csv.gz"
     plain.write_text(TABLE, encoding="utf-8")
     other.write_bytes(gzip.compress(TABLE.encode(encoding)))
-    found, wanted = (ib.read_moments(path, windows=2) for path in (other, plain))
+    found, wanted = (read_moments(path, windows=2) for path in (other, plain))
     assert found.moments == wanted.moments
     assert found.schema.features == ("x", "größe")
 
@@ -73,7 +73,7 @@ def test_the_encoding_of_a_table_changes_nothing(encoding, tmp_path):
 def test_a_line_that_is_too_deep_costs_itself_only(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text(OBJECTS + nested(2 * MOST_NESTED) + OBJECTS)
-    read = ib.read_moments(path, windows=2)
+    read = read_moments(path, windows=2)
     assert read.moments.rounds == 600
     assert read.quality.problems["line that is no JSON object"].count == 1
 
@@ -82,7 +82,7 @@ def test_halves_of_signs_are_replaced_and_cost_nothing(tmp_path):
     path = tmp_path / "log.jsonl"
     halves = OBJECTS.replace('{"x"', '{"note": "\\ud83d", "half \\uD800": 1, "x"')
     path.write_text(halves + "no JSON\n")
-    read = ib.read_moments(path, {"features": ["x", "y"]}, windows=2)
+    read = read_moments(path, {"features": ["x", "y"]}, windows=2)
     assert read.moments.rounds == 300
     assert value_of(rb'{"a": "\ud83d\ude00"}') == {"a": "😀"}
     with pytest.raises(ValueError, match="deep"):
@@ -105,7 +105,7 @@ def test_a_value_that_is_long_does_not_hide_the_header(tmp_path):
     path.write_text(
         "x,y,reward,note\n" + ROWS[0] + "," + "z" * long + "\n" + rows * 2000
     )
-    read = ib.read_moments(path, {"features": ["x", "y"]}, windows=2)
+    read = read_moments(path, {"features": ["x", "y"]}, windows=2)
     assert path.stat().st_size > 8 << 20
     assert read.moments.rounds == 600_001
 
@@ -118,4 +118,4 @@ def test_a_bomb_is_not_unpacked(tmp_path):
         for _ in range(16):
             file.write(b"1" * (1 << 24))
     with pytest.raises(FileError, match="has a line of more than 128 MB"):
-        ib.read_moments(path)
+        read_moments(path)

@@ -8,6 +8,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.reader import RARE
 from log_tables import lists_of_offered, planted_log, rows_per_action
 
@@ -81,8 +82,8 @@ def test_rounds_are_left_out_where_filling_in_is_not_wanted():
     table, gone = gappy()
     options = ib.FeatureOptions(impute=False)
     with pytest.raises(ib.InputError, match="most rounds of the log cannot be used"):
-        ib.read_moments(table, windows=1, features=options)
-    read = ib.read_moments(table, windows=1, features=options, keep_going=True)
+        read_moments(table, windows=1, features=options)
+    read = read_moments(table, windows=1, features=options, keep_going=True)
     whole = ~(gone["price"] | gone["age"] | gone["country"])
     assert read.quality.rounds == whole.sum() < 0.4 * ROUNDS
     assert read.feature_map.names == ("price", "age", "country=DE")
@@ -94,7 +95,7 @@ def test_gaps_that_begin_after_the_first_rows_are_marked_all_the_same(
 ):
     late, _ = gappy(first_gap=3000)
     pq.write_table(late, tmp_path / "log.parquet", row_group_size=700)
-    read = ib.read_moments(tmp_path / "log.parquet" if in_files else late, windows=2)
+    read = read_moments(tmp_path / "log.parquet" if in_files else late, windows=2)
     assert {"price missing", "age missing"} <= set(read.feature_map.encoded_names)
     assert read.quality.rows == ROUNDS
 
@@ -104,7 +105,7 @@ def test_rare_gaps_are_filled_without_a_mark():
     price = np.random.default_rng(1).normal(50.0, 10.0, ROUNDS)
     price[: int(RARE * ROUNDS) - 1] = np.nan
     table = table.select(["reward", "age"]).append_column("price", pa.array(price))
-    whole = ib.read_moments(table.slice(1000), windows=2)
+    whole = read_moments(table.slice(1000), windows=2)
     assert "price missing" not in whole.feature_map.names
     assert whole.quality.rounds == ROUNDS - 1000
 
@@ -157,7 +158,7 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
     rows = rows.set_column(
         rows.schema.get_field_index("x1"), "x1", pa.array(x1, from_pandas=True)
     )
-    read = ib.read_moments(rows, windows=1)
+    read = read_moments(rows, windows=1)
     assert read.quality.rounds == 400
     assert read.quality.imputed == {"x1": int(gaps.sum())}
     vectors = [
@@ -173,7 +174,7 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
         .drop_columns(["offered", "offered_rewards"])
         .append_column("offered", [offered])
     )
-    again = ib.read_moments(lists, windows=1)
+    again = read_moments(lists, windows=1)
     of_round = np.logical_or.reduceat(gaps, log.starts)
     assert again.quality.rounds == 400
     assert again.quality.imputed == {"offered": int(of_round.sum())}

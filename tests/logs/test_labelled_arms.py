@@ -311,7 +311,7 @@ def test_a_log_without_context_is_a_labelled_log():
 
 
 def test_feedback_of_labelled_arms_is_ready_for_policies():
-    read = ib.read_feedback(TABLE)
+    read = ib.evaluation.read_feedback(TABLE)
     assert read.feedback.rounds == 4000
     assert read.feedback.dim == 16
     np.testing.assert_array_equal(read.feedback.propensities, LOG.propensities)
@@ -392,7 +392,7 @@ def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path, monkeyp
     np.testing.assert_array_equal(
         np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:]
     )
-    feedback = ib.read_feedback(path, latest=500).feedback
+    feedback = ib.evaluation.read_feedback(path, latest=500).feedback
     np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])
 
 

@@ -15,7 +15,12 @@ import invariant_bandits as ib
 from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
 from invariant_bandits.logs.formats.registry import FORMATS, register_log_format
-from invariant_bandits.logs.read import read_feature_map, read_schema
+from invariant_bandits.logs.read import (
+    read_feature_map,
+    read_moments,
+    read_rounds,
+    read_schema,
+)
 from invariant_bandits.logs.spill import SpooledSource
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
@@ -55,8 +60,8 @@ def counted(request, tmp_path):
 def test_moments_and_feedback_open_and_survey_a_log_once(counted):
     folder, done = counted
     log = ib.open_log(folder)
-    moments = ib.read_moments(log)
-    feedback = ib.read_feedback(log)
+    moments = read_moments(log)
+    feedback = ib.evaluation.read_feedback(log)
     used = log.schema.used_columns
     assert moments.quality.rounds == feedback.feedback.rounds == 500
     is_text = isinstance(
@@ -86,9 +91,9 @@ def test_a_question_that_needs_more_reads_only_what_is_missing(counted):
     )
     assert done[surveyed] == 1
     for _ in range(2):
-        ib.read_moments(log, every="1d")
-        ib.read_moments(log, windows=3)
-        next(ib.read_rounds(log))
+        read_moments(log, every="1d")
+        read_moments(log, windows=3)
+        next(read_rounds(log))
     assert (done[WITH_TIMES] <= 1, done["time",]) == (True, 0)
 
 
@@ -101,16 +106,12 @@ def test_rows_are_counted_once_where_nothing_else_needs_a_pass(tmp_path):
 
 
 QUESTIONS = {
-    "windows": lambda source: ib.read_moments(source, windows=3).moments,
-    "calendar": lambda source: ib.read_moments(source, every="2d").moments,
+    "windows": lambda source: read_moments(source, windows=3).moments,
+    "calendar": lambda source: read_moments(source, every="2d").moments,
     "edges": lambda source: (
-        ib.read_moments(
-            source, edges=["2024-01-01", "2024-01-04", "2024-01-08"]
-        ).moments
+        read_moments(source, edges=["2024-01-01", "2024-01-04", "2024-01-08"]).moments
     ),
-    "rounds": lambda source: [
-        batch.features.tolist() for batch in ib.read_rounds(source)
-    ],
+    "rounds": lambda source: [batch.features.tolist() for batch in read_rounds(source)],
     "schema": read_schema,
 }
 
@@ -138,7 +139,7 @@ def test_an_open_log_keeps_its_schema():
     assert ib.open_log(log, {"features": ["x0", "x2"]}) is log
     for other in ({"features": ["x1"]}, {}, ib.Schema("reward", ("x*",))):
         with pytest.raises(ib.InputError, match="schema must be None or the same"):
-            ib.read_moments(log, other)
+            read_moments(log, other)
 
 
 def test_the_first_rows_are_kept_without_the_batch_they_came_from():

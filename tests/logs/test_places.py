@@ -11,6 +11,7 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.read import read_moments
 from log_formats import write_log
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
@@ -55,15 +56,15 @@ def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(
     log = ib.open_log(source)
     assert log.schema.time == "date"
     assert log.schema.categorical == ("country",)
-    read = ib.read_moments(log, every="1d")
+    read = read_moments(log, every="1d")
     assert read.moments.rounds == 240
     assert read.moments.windows == 2
     assert "country=DE" in read.feature_map.names
-    reordered = ib.read_moments(
+    reordered = read_moments(
         tmp_path, {"features": ["x0", "x1", "x2"], "time": None}, windows=4
     )
     assert_same_moments(
-        reordered.moments, ib.read_moments(TABLE, {"time": None}, windows=4).moments
+        reordered.moments, read_moments(TABLE, {"time": None}, windows=4).moments
     )
 
 
@@ -100,8 +101,8 @@ def test_a_column_of_the_files_goes_before_the_key(tmp_path):
     (tmp_path / "x0=7").mkdir()
     pq.write_table(TABLE, tmp_path / "x0=7" / "a.parquet")
     assert_same_moments(
-        ib.read_moments(tmp_path, windows=2).moments,
-        ib.read_moments(TABLE, windows=2).moments,
+        read_moments(tmp_path, windows=2).moments,
+        read_moments(TABLE, windows=2).moments,
     )
 
 
@@ -119,8 +120,8 @@ def test_rounds_of_several_rows_in_folders(tmp_path):
     for name, part in (("day=1", rows.slice(0, half)), ("day=2", rows.slice(half))):
         (tmp_path / name).mkdir()
         pq.write_table(part, tmp_path / name / "a.parquet", row_group_size=50)
-    read = ib.read_moments(tmp_path, {"features": ["x0", "x1", "x2"]}, windows=2)
-    assert_same_moments(read.moments, ib.read_moments(rows, windows=2).moments)
+    read = read_moments(tmp_path, {"features": ["x0", "x1", "x2"]}, windows=2)
+    assert_same_moments(read.moments, read_moments(rows, windows=2).moments)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +157,14 @@ def test_addresses_are_read_like_paths(store, tmp_path):
     csv.write_csv(TABLE, tmp_path / "log.csv")
     with pa.CompressedOutputStream(str(tmp_path / "log.csv.gz"), "gzip") as packed:
         packed.write((tmp_path / "log.csv").read_bytes())
-    expected = ib.read_moments(TABLE, windows=3).moments
+    expected = read_moments(TABLE, windows=3).moments
     for name in ("log.parquet", "log.csv", "log.csv.gz"):
         place = f"/logs-{name}/year=2024/{name}"
         store.pipe(place, (tmp_path / name).read_bytes())
         store.pipe(f"/logs-{name}/_SUCCESS", b"")
         for given in (f"memory://{place}", f"memory://logs-{name}/*/{name}"):
             assert_same_moments(
-                ib.read_moments(
+                read_moments(
                     given, {"features": ["x0", "x1", "x2"]}, windows=3
                 ).moments,
                 expected,
@@ -175,15 +176,15 @@ def test_addresses_are_read_like_paths(store, tmp_path):
 
 def test_addresses_that_lead_nowhere_are_said_in_one_line(store, monkeypatch):
     with pytest.raises(ib.FileError, match="memory://nowhere: no Arrow"):
-        ib.read_moments("memory://nowhere")
+        read_moments("memory://nowhere")
     with pytest.raises(
         ib.FileError, match=r"strange://x.csv: strange:// cannot be opened"
     ) as error:
-        ib.read_moments("strange://x.csv")
+        read_moments("strange://x.csv")
     assert "\n" not in str(error.value)
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(
         ib.FileError,
         match=r"s3:// needs the package fsspec: pip install 'invariant-bandits\[remote\]'",
     ):
-        ib.read_moments("s3://bucket/log.csv")
+        read_moments("s3://bucket/log.csv")

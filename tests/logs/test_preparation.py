@@ -37,7 +37,7 @@ KNOWN = {"time": "visit", "arm": "dose", "reward": "pain_week8"}
 
 def test_a_reward_whose_name_says_that_less_is_better_is_not_maximised_in_silence():
     table = pa.table(doses())
-    for function in (ib.fit_logs, ib.read_feedback):
+    for function in (ib.fit_logs, ib.evaluation.read_feedback):
         with pytest.raises(
             ib.InputError,
             match=r"pain_week8.*--minimise.*learns −pain_week8.*--maximise",
@@ -59,7 +59,7 @@ def test_a_minimised_reward_is_learned_with_its_sign_turned_everywhere(tmp_path)
     model = ib.fit_logs(table.slice(0, 2000), {**KNOWN, "minimise": True})
     assert "less of pain_week8 is better: rewards are −pain_week8" in model.notes[0]
     model.save(tmp_path / "model.ib")
-    model = ib.update_model(ib.load(tmp_path / "model.ib"), table.slice(2000)).model
+    model = ib.load(tmp_path / "model.ib").update_from(table.slice(2000)).model
     pain = float(np.mean(doses()["pain_week8"]))
     mean = (
         float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds
@@ -70,7 +70,7 @@ def test_a_minimised_reward_is_learned_with_its_sign_turned_everywhere(tmp_path)
     for _ in range(300):
         model.learn(model.decide({"crp": 20.0}, ["high"]), 90.0)
     assert model.decide({"crp": 20.0}).action != "high"
-    feedback = ib.read_feedback(table, {**KNOWN, "minimise": True}).feedback
+    feedback = ib.evaluation.read_feedback(table, {**KNOWN, "minimise": True}).feedback
     assert feedback.rewards.mean() == pytest.approx(-pain)
 
 
@@ -261,7 +261,7 @@ def test_levels_of_an_amount_are_arms_that_earn_nearly_what_the_best_price_does(
     assert "the arms are 8 levels of Preis" in model.notes[0]
     assert len(model.arms.labels) == 8
     model.save(tmp_path / "prices.ib")
-    loaded = ib.update_model(ib.load(tmp_path / "prices.ib"), table.slice(5000)).model
+    loaded = ib.load(tmp_path / "prices.ib").update_from(table.slice(5000)).model
     assert loaded.arms.labels == model.arms.labels
     chosen = {
         name: float(loaded.decide({"segment": name}).action)

@@ -290,7 +290,7 @@ def test_offered_actions_that_are_all_the_same_are_refused():
         table = table.set_column(
             table.schema.get_field_index(f"x{j}"), f"x{j}", pa.array(repeated[:, j])
         )
-    for ask in (ib.read_moments, ib.read_feedback):
+    for ask in (read_moments, ib.evaluation.read_feedback):
         with pytest.raises(
             InputError, match="all offered actions have the same features"
         ):
@@ -301,11 +301,11 @@ def test_offered_actions_that_are_all_the_same_are_refused():
         pa.array([[[1.0, 2.0, 3.0]] * count for count in LOG.counts.tolist()]),
     )
     with pytest.raises(InputError, match="all offered actions have the same features"):
-        ib.read_feedback(lists)
+        ib.evaluation.read_feedback(lists)
 
 
 def test_rounds_with_one_action_have_no_choice_to_look_at():
-    quality = ib.read_moments(rows_per_action(LOG)).quality
+    quality = read_moments(rows_per_action(LOG)).quality
     assert quality.choices == (LOG.counts > 1).sum()
     assert quality.identical == 0
 
@@ -313,9 +313,9 @@ def test_rounds_with_one_action_have_no_choice_to_look_at():
 def test_an_action_that_reaches_no_feature_is_refused():
     table = wide(LOG).append_column("which", pa.array(LOG.actions))
     with pytest.raises(InputError, match="action 'which' reaches no feature"):
-        ib.read_moments(table, ib.Schema("reward", ("x*",), action="which"))
+        read_moments(table, ib.Schema("reward", ("x*",), action="which"))
     assert (
-        ib.read_moments(
+        read_moments(
             table, ib.Schema("reward", ("x*", "which"), action="which")
         ).moments.dim
         == 4

@@ -20,13 +20,14 @@ from invariant_bandits.logs import text_files
 from invariant_bandits.logs.formats import delimited as csv_format
 from invariant_bandits.logs.formats.delimited import Dialect
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, open_source
+from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.spill import SpooledSource
 from invariant_bandits.logs.text_files import text_blocks
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
 TABLE = wide(planted_log(seed=11, rounds=300))
-EXPECTED = ib.read_moments(TABLE, windows=3).moments
+EXPECTED = read_moments(TABLE, windows=3).moments
 
 
 def as_text(delimiter=",", decimal="."):
@@ -44,7 +45,7 @@ def as_json_lines():
 
 
 def same_as_planted(path):
-    assert_same_moments(ib.read_moments(path, windows=3).moments, EXPECTED)
+    assert_same_moments(read_moments(path, windows=3).moments, EXPECTED)
 
 
 def test_json_lines_have_the_moments_of_the_table(tmp_path):
@@ -66,7 +67,7 @@ def test_compressed_text_is_read_like_plain_text(name, text, suffix, tmp_path):
     same_as_planted(path)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ib.FileError, match="is not readable"):
-        ib.read_moments(path, windows=3)
+        read_moments(path, windows=3)
 
 
 def test_what_a_file_is_its_content_says(tmp_path):
@@ -123,7 +124,7 @@ def test_signs_between_thousands(delimiter, between, decimal, tmp_path):
         for i, word in enumerate(words)
     ]
     (tmp_path / "log.csv").write_text("\n".join([f"reward{delimiter}spent", *rows]))
-    batches = list(ib.read_rounds(tmp_path / "log.csv"))
+    batches = list(read_rounds(tmp_path / "log.csv"))
     assert [value for batch in batches for value in batch.features[:, 0]] == numbers
     assert [value for batch in batches for value in batch.rewards] == [
         i % 7 + 0.5 for i in range(60)
@@ -152,7 +153,7 @@ def test_encodings_are_recognised(encoding, tmp_path):
     log = ib.open_log(tmp_path / "log.csv")
     assert sorted(log.survey().categories["city"]) == sorted(set(cities))
     assert_same_moments(
-        ib.read_moments(
+        read_moments(
             tmp_path / "log.csv", {"features": ["x0", "x1", "x2"]}, windows=3
         ).moments,
         EXPECTED,
@@ -218,12 +219,12 @@ def test_truth_values_in_words_are_numbers(words, tmp_path):
     frame = pd.DataFrame(
         {"clicked": clicked, "member": member, "x": rng.normal(size=400)}
     )
-    expected = ib.read_moments(frame, windows=2)
+    expected = read_moments(frame, windows=2)
     written = frame.assign(
         clicked=np.where(clicked, *words), member=np.where(member, *words)
     )
     written.to_csv(tmp_path / "log.csv", index=False, float_format="%.17g")
-    found = ib.read_moments(tmp_path / "log.csv", windows=2)
+    found = read_moments(tmp_path / "log.csv", windows=2)
     assert found.feature_map.names == ("member", "x")
     assert_same_moments(found.moments, expected.moments)
 
@@ -248,7 +249,7 @@ def test_polars_frames_with_text(kind, tmp_path):
     }
     if kind != "frame":
         writers[kind.partition(".")[2]](tmp_path / kind)
-    read = ib.read_moments(frame if kind == "frame" else tmp_path / kind, windows=1)
+    read = read_moments(frame if kind == "frame" else tmp_path / kind, windows=1)
     assert read.feature_map.names == ("country=DE", "device=a")
     assert read.moments.rounds == 90
 
@@ -266,7 +267,7 @@ def test_arrow_files_and_streams_and_feather(tmp_path):
     same_as_planted(tmp_path / "log.ipc")
     (tmp_path / "log.ipc").write_bytes(b"nothing of the kind")
     with pytest.raises(ib.FileError, match=r"log\.ipc is not readable"):
-        ib.read_moments(tmp_path / "log.ipc")
+        read_moments(tmp_path / "log.ipc")
 
 
 def test_objects_within_json_become_columns(tmp_path):
@@ -281,7 +282,7 @@ def test_objects_within_json_become_columns(tmp_path):
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     log = ib.open_log(tmp_path / "log.jsonl")
     assert log.schema.features == ("user.age", "user.home.rooms")
-    assert ib.read_moments(log, windows=1).moments.rounds == 50
+    assert read_moments(log, windows=1).moments.rounds == 50
 
 
 def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
@@ -295,7 +296,7 @@ def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
         '{"reward": 1, "x": "unknown", "late": 2}',
     )
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    quality = ib.read_moments(tmp_path / "log.jsonl", windows=1).quality
+    quality = read_moments(tmp_path / "log.jsonl", windows=1).quality
     assert quality.rows == 100
     assert quality.problems["line that is no JSON object"].count == 2
     assert quality.problems["unparsable x"].count == 1
@@ -310,27 +311,27 @@ def test_files_of_json_lines_may_lack_columns_but_not_all(tmp_path):
     (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, late)))
     schema = ib.open_log(tmp_path).schema
     assert schema.features == ("x", "coupon")
-    read = ib.read_moments(tmp_path, {"features": ["x"]}, windows=1)
+    read = read_moments(tmp_path, {"features": ["x"]}, windows=1)
     assert read.moments.rounds == 40
     (tmp_path / "2.jsonl").write_text('{"other": 1}')
     with pytest.raises(
         ib.FileError,
         match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon",
     ):
-        ib.read_moments(tmp_path)
+        read_moments(tmp_path)
 
 
 def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch):
     rows = rows_per_action(planted_log(seed=3, rounds=300)).drop(["time"]).to_pylist()
-    expected = ib.read_moments(pa.Table.from_pylist(rows), windows=2).moments
+    expected = read_moments(pa.Table.from_pylist(rows), windows=2).moments
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setattr(text_files, "BLOCK_BYTES", 4000)
-    assert_same_moments(ib.read_moments(path, windows=2).moments, expected)
+    assert_same_moments(read_moments(path, windows=2).moments, expected)
     for row in (5, 300, 301):
         rows[row]["x1"] = "broken"
     path.write_text("\n".join(map(json.dumps, rows)))
-    quality = ib.read_moments(path, windows=2).quality
+    quality = read_moments(path, windows=2).quality
     assert quality.problems["unparsable x1"].count in (2, 3)
     assert quality.rounds == 300 - quality.problems["unparsable x1"].count
 
@@ -342,7 +343,7 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
         for i in range(4000)
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
-    read = ib.read_moments(tmp_path / "log.jsonl", {"features": ["x"]}, windows=1)
+    read = read_moments(tmp_path / "log.jsonl", {"features": ["x"]}, windows=1)
     assert read.moments.rounds == 4000
 
 
@@ -392,7 +393,7 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
 def test_what_cannot_be_read_is_said_in_one_line(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ib.FileError, match=message) as error:
-        ib.read_moments(tmp_path / name)
+        read_moments(tmp_path / name)
     assert "\n" not in str(error.value)
     assert str(tmp_path / name) in str(error.value)
 
@@ -402,13 +403,13 @@ def test_frames_with_two_columns_of_one_name_are_refused():
     with pytest.raises(
         ib.FileError, match="frame has several columns of the same name: x"
     ):
-        ib.read_moments(frame)
+        read_moments(frame)
 
 
 def test_frames_with_columns_of_mixed_types_are_refused_in_one_line():
     frame = pd.DataFrame({"reward": [1.0, 2.0], "x": pd.Series(["a", 3], dtype=object)})
     with pytest.raises(ib.InputError, match=r"the frame cannot be read: .*column x"):
-        ib.read_moments(frame)
+        read_moments(frame)
 
 
 def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
@@ -469,7 +470,7 @@ def test_a_big_text_file_is_divided_into_tasks_and_other_processes_read_it_alike
         for row, _ in log.source.batches(task, [*log.source.arrow_schema.names])
     ]
     assert again == [row for row, _ in typed]
-    read = ib.read_moments(log, windows=3)
+    read = read_moments(log, windows=3)
     assert (read.quality.rows, read.quality.left_out) == (301, 1)
     assert_same_moments(read.moments, EXPECTED)
 
@@ -480,7 +481,7 @@ def test_a_full_disk_costs_time_only(tmp_path, monkeypatch):
     monkeypatch.setattr(
         SpooledSource, "_new_path", lambda *given: tmp_path / "no folder" / "file"
     )
-    assert_same_moments(ib.read_moments(log, windows=3).moments, EXPECTED)
+    assert_same_moments(read_moments(log, windows=3).moments, EXPECTED)
 
 
 EARLY_ERROR = """

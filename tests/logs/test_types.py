@@ -54,7 +54,8 @@ def test_propensities_written_as_text_are_numbers(name, tmp_path):
     log = ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"})
     assert log.schema.propensity == name
     np.testing.assert_allclose(
-        ib.read_feedback(log).feedback.propensities, np.array(columns[name], float)
+        ib.evaluation.read_feedback(log).feedback.propensities,
+        np.array(columns[name], float),
     )
 
 
@@ -96,10 +97,10 @@ def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_l
                 *(",".join(map(str, row)) for row in zip(*part.values(), strict=True)),
             ]
             (tmp_path / f"part{number}.csv").write_text("\n".join(rows))
-    feedback = ib.read_feedback(str(tmp_path), {"arm": "hour"}).feedback
+    feedback = ib.evaluation.read_feedback(str(tmp_path), {"arm": "hour"}).feedback
     assert feedback.rounds == ROUNDS
     assert feedback.rewards.sum() == sum(columns["opened"])
-    expected = ib.read_feedback(pa.table(columns), {"arm": "hour"}).feedback
+    expected = ib.evaluation.read_feedback(pa.table(columns), {"arm": "hour"}).feedback
     np.testing.assert_array_equal(np.sort(feedback.rewards), np.sort(expected.rewards))
     assert feedback.offered.shape == expected.offered.shape
 
@@ -140,7 +141,7 @@ def test_words_of_a_reward_that_nobody_knows_are_asked_for_and_their_worth_can_b
     worth = {"gold": 3.0, "tin": 1.0, "iron": -1.0}
     known = {"arm": "hour", "reward": "opened", "reward_values": worth}
     model = ib.fit_logs(table.slice(0, 2000), known)
-    after = ib.update_model(model, table.slice(2000), windows=1).model
+    after = model.update_from(table.slice(2000), windows=1).model
     mean = (
         float(after.moments.counts @ after.moments.reward_mean) / after.moments.rounds
     )

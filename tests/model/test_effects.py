@@ -222,7 +222,7 @@ def test_notebooks_show_results_with_nothing_in_them_as_markup(model):
     assert "<svg" in html
     assert "&lt;b&gt;$x$ × age" in html
     assert "<b>" not in html
-    logs = ib.PaperWorld().log(400, np.random.default_rng(0))
+    logs = ib.simulation.PaperWorld().log(400, np.random.default_rng(0))
     fit = ib.InvariantSubspaceDecomposition()
     assert "InvariantSubspaceDecomposition" in fit._repr_html_()
     assert (
@@ -230,11 +230,15 @@ def test_notebooks_show_results_with_nothing_in_them_as_markup(model):
         in fit.fit(logs.features, logs.rewards, windows=4)._repr_html_()
     )
     result = ib.simulate(
-        ["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=2, seed=0
+        ["linucb", "uniform"],
+        ib.simulation.PaperEpisodes(logged=200),
+        50,
+        replications=2,
+        seed=0,
     )
     assert "<svg" in result._repr_html_()
     compared = ib.compare(
-        ib.Feedback.from_arrays(**played(logs)), ["linucb", "uniform"]
+        ib.evaluation.Feedback.from_arrays(**played(logs)), ["linucb", "uniform"]
     )
     assert "<svg" in compared._repr_html_()
 
@@ -251,7 +255,9 @@ def played(logs):
 @pytest.mark.parametrize("recipe", ["windowed", "published"])
 def test_the_picture_of_a_decomposition_says_what_its_summary_says(recipe):
     """The paper's world as in "The paper in ten minutes": three dimensions drift, in blocks of several."""
-    episode = ib.PaperEpisodes(logged=8000).draw(500, np.random.default_rng(7))
+    episode = ib.simulation.PaperEpisodes(logged=8000).draw(
+        500, np.random.default_rng(7)
+    )
     fit = ib.InvariantSubspaceDecomposition(recipe=recipe)
     if recipe == "windowed":
         fit.fit(episode.moments)

@@ -9,6 +9,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.logs.arm_features import SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
@@ -245,7 +246,7 @@ def test_other_policies_decide_among_arms_too(policy, log):
 
 
 def test_the_log_is_evaluated_as_it_is(log):
-    read = ib.read_feedback(log.table())
+    read = ib.evaluation.read_feedback(log.table())
     found = ib.compare(read.feedback, ["auto-isd", "uniform"])
     assert found.verdict("auto-isd").startswith("yes, by")
     assert found.verdict("uniform").startswith("no difference")
@@ -337,9 +338,9 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     earlier, later = table.slice(0, cut), table.slice(cut)
     before = ib.fit_logs(earlier, every=every)
     before.save(tmp_path / "model")
-    update = ib.update_model(ib.Model.load(tmp_path / "model"), later)
+    update = ib.Model.load(tmp_path / "model").update_from(later)
     after = update.model
-    whole = ib.read_moments(
+    whole = read_moments(
         table, edges=after.moments.edges, features=before.feature_map
     ).moments
     np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
@@ -365,7 +366,7 @@ def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
     table = log.table()
     before = ib.fit_logs(table.slice(0, cut), every="30d")
     assert "banner_D" not in before.arms.labels
-    after = ib.update_model(before, table.slice(cut)).model
+    after = before.update_from(table.slice(cut)).model
     assert after.arms.labels[-1] == "banner_D"
     decision = after.decide({"age": 60.0, "hour": 9.0, "country": "DE"})
     odds = log.truth[3] @ [1.0, 2.0]
@@ -432,6 +433,6 @@ def test_caution_goes_to_policies_that_have_it_and_stays_with_the_model():
     model = ib.fit_logs(log, policy="randomised", caution=0.02)
     assert model.policy.policy.caution == 0.02
     unlimited = ib.fit_logs(log, caution=None)
-    assert ib.update_model(unlimited, log.slice(0, 500)).model.policy.caution is None
+    assert unlimited.update_from(log.slice(0, 500)).model.policy.caution is None
     with pytest.raises(ib.InputError, match="'linucb' has no option 'caution'"):
         ib.fit_logs(log, policy="linucb", caution=None)

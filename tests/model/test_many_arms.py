@@ -9,6 +9,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.logs.read import read_rounds
 from invariant_bandits.reports.model_page import report, text
 from many_arms import SPORT, many_arms
 
@@ -88,9 +89,9 @@ def test_what_cannot_be_done_says_so(fitted):
     with pytest.raises(InputError, match="arm_model 'own' takes at most 500 arms"):
         ib.fit_logs(world.log, schema, arm_model="own")
     with pytest.raises(InputError, match="at most 500 arms"):
-        next(iter(ib.read_rounds(world.log, schema)))
+        next(iter(read_rounds(world.log, schema)))
     with pytest.raises(InputError, match="fit both logs together"):
-        ib.update_model(model, world.log)
+        model.update_from(world.log)
     with pytest.raises(InputError, match="arm 'unknown' is not known"):
         model.decide(CONTEXT, arms=["unknown"])
 

@@ -8,6 +8,7 @@ import invariant_bandits as ib
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
 
@@ -149,7 +150,9 @@ def test_learning_from_moments_is_learning_every_row():
         rng.normal([1.0, -2.0, 0.0], size=(600, 4, 3)),
         rng.normal(5.0, size=600),
     )
-    feedback = ib.Feedback.from_arrays(offered, rng.integers(0, 4, size=600), rewards)
+    feedback = ib.evaluation.Feedback.from_arrays(
+        offered, rng.integers(0, 4, size=600), rewards
+    )
     by_rows = ib.LinUCB.from_past(
         ib.Past(logs=feedback.shifted(5.0), noise_scale=2.0), warm=True
     )
@@ -357,7 +360,7 @@ def test_features_may_be_names_of_columns():
     assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == (
         "price",
     )
-    assert ib.read_moments(shop_log(), features=["pri*"]).schema.features == (
+    assert read_moments(shop_log(), features=["pri*"]).schema.features == (
         "price",
         "price_in_cents",
     )

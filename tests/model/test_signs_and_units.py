@@ -152,7 +152,7 @@ def test_a_drift_within_the_logs_has_not_moved_since(clicks):
     """
     earlier, later = two_parts(clicks)
     before = ib.fit_logs(earlier, windows=8, policy="linucb")
-    update = ib.update_model(before, later)
+    update = before.update_from(later)
     move = next(move for move in update.moves if move.name == "b × x")
     end = slope_of_b(before)
     assert end.drifts
@@ -170,7 +170,7 @@ def test_a_drift_within_the_logs_has_not_moved_since(clicks):
 def test_of_clicks_a_move_is_in_the_probabilities_that_fit_names():
     """The slope of b is −1 in log-odds at a level of −1: it takes 0.269 to 0.119."""
     earlier, later = two_parts(True)
-    update = ib.update_model(ib.fit_logs(earlier, windows=8, policy="linucb"), later)
+    update = ib.fit_logs(earlier, windows=8, policy="linucb").update_from(later)
     moves = {move.name: move for move in update.moves}
     assert moves["b × x"].now == pytest.approx(0.119 - 0.269, abs=0.06)
     assert moves["b"].unit == "probability"
@@ -179,7 +179,7 @@ def test_of_clicks_a_move_is_in_the_probabilities_that_fit_names():
 
 def test_of_rows_a_drift_within_the_log_has_not_moved_since(rows_model):
     later = clicks_of_rows(seed=1).iloc[ROUNDS // 2 : ROUNDS // 2 + 3000]
-    update = ib.update_model(rows_model, later)
+    update = rows_model.update_from(later)
     move = next(move for move in update.moves if move.name == "x1")
     assert abs(move.z) < 4.0
     assert move.before < -2.0 * move.before_error

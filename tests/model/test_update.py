@@ -39,7 +39,7 @@ def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, poli
     earlier, later = parts(table, 3)
     explores = {} if policy == "auto-isd" else {"exploration": 0.3}
     before = ib.fit_logs(earlier, policy=policy, every="12h", **explores)
-    after = ib.update_model(before, later).model
+    after = before.update_from(later).model
     whole = ib.fit_logs(
         table,
         policy=policy,
@@ -71,7 +71,7 @@ def test_options_in_the_name_of_a_policy_are_kept():
     before = ib.fit_logs(
         earlier, every="12h", policy="randomised-linucb,floor=0.2,exploration=0.4"
     )
-    after = ib.update_model(before, later).model
+    after = before.update_from(later).model
     assert after.policy_name == before.policy_name
     assert (after.policy.floor, after.policy.policy.exploration) == (0.2, 0.4)
 
@@ -79,7 +79,7 @@ def test_options_in_the_name_of_a_policy_are_kept():
 def test_windows_go_on_as_they_were_and_rounds_of_an_unfinished_one_are_added_to_it():
     earlier, later = parts(wide(LOG), 2.6)  # within the third day
     before = ib.fit_logs(earlier, every="1d", policy="linucb")
-    after = ib.update_model(before, later).model
+    after = before.update_from(later).model
     assert before.moments.edges[-1] == np.datetime64("2024-01-04")
     np.testing.assert_array_equal(
         after.moments.edges,
@@ -96,12 +96,9 @@ def test_windows_go_on_as_they_were_and_rounds_of_an_unfinished_one_are_added_to
 def test_windows_that_are_shares_of_rows_go_on_with_as_many_rows():
     table = wide(LOG).drop_columns(["time"])
     before = ib.fit_logs(table.slice(0, 2000), windows=8, policy="linucb")
-    after = ib.update_model(before, table.slice(2000)).model
+    after = before.update_from(table.slice(2000)).model
     assert after.moments.counts.tolist() == [250.0] * 12
-    assert (
-        ib.update_model(before, table.slice(2000), windows=2).model.moments.windows
-        == 10
-    )
+    assert before.update_from(table.slice(2000), windows=2).model.moments.windows == 10
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,7 @@ def test_windows_that_are_shares_of_rows_go_on_with_as_many_rows():
 def test_no_round_is_counted_twice(table):
     before = ib.fit_logs(table, windows=8, policy="linucb")
     with pytest.raises(ib.InputError, match="counted twice"):
-        ib.update_model(before, table)
+        before.update_from(table)
 
 
 def test_edges_follow_the_calendar_the_usual_length_or_what_is_asked_for():
@@ -161,7 +158,7 @@ def drifting(seed, shift, rounds=4000):
 
 def test_what_was_stable_and_moved_raises_the_alarm_and_is_named():
     earlier, later = drifting(0, 0.4)
-    update = ib.update_model(ib.fit_logs(earlier, windows=6, policy="linucb"), later)
+    update = ib.fit_logs(earlier, windows=6, policy="linucb").update_from(later)
     assert update.alarm
     moved = next(move for move in update.moves if move.name == "x0")
     assert abs(moved.now - moved.before - 0.4) < 4.0 * np.hypot(
@@ -176,9 +173,11 @@ def test_drift_that_goes_on_raises_no_alarm():
     alarms = 0
     for seed in range(30):
         earlier, later = drifting(seed, 0.0, rounds=1600)
-        alarms += ib.update_model(
-            ib.fit_logs(earlier, windows=6, policy="linucb-cold"), later
-        ).alarm
+        alarms += (
+            ib.fit_logs(earlier, windows=6, policy="linucb-cold")
+            .update_from(later)
+            .alarm
+        )
     assert (
         alarms <= 3
     )  # at level 1 %, more than three of thirty happen in 3 of 100,000 runs
@@ -188,7 +187,7 @@ def test_decisions_that_wait_for_their_rewards_still_do():
     earlier, later = drifting(1, 0.0)
     before = ib.fit_logs(earlier, windows=6, policy="linucb")
     decision = before.decide({f"x{j}": [0.0, 1.0] for j in range(4)})
-    after = ib.update_model(before, later).model
+    after = before.update_from(later).model
     after.learn(decision.id, reward=1.0)
     assert after.policy.rounds == 4001
 
@@ -218,7 +217,7 @@ def labelled(seed, shift, clicks, rounds=6000):
 @pytest.mark.parametrize("clicks", [False, True], ids=["numbers", "clicks"])
 def test_an_effect_of_an_arm_that_moved_is_named_and_raises_the_alarm(clicks):
     earlier, later = labelled(0, 0.8, clicks)
-    update = ib.update_model(ib.fit_logs(earlier, windows=6), later, windows=2)
+    update = ib.fit_logs(earlier, windows=6).update_from(later, windows=2)
     assert update.alarm
     moved = next(move for move in update.moves if move.name == "a × x")
     slopes = np.array([0.6, 1.4])
@@ -233,9 +232,7 @@ def test_arms_whose_drift_goes_on_raise_no_alarm():
     alarms = 0
     for seed in range(12):
         earlier, later = labelled(seed, 0.0, clicks=seed % 2 == 0, rounds=3200)
-        alarms += ib.update_model(
-            ib.fit_logs(earlier, windows=6), later, windows=2
-        ).alarm
+        alarms += ib.fit_logs(earlier, windows=6).update_from(later, windows=2).alarm
     assert (
         alarms <= 2
     )  # at level 1 %, more than two of twelve happen in 2 of 10,000 runs
@@ -250,11 +247,11 @@ def test_a_short_last_window_is_joined_as_at_fit_and_the_next_rounds_go_on():
     x = rng.normal(size=len(days))
     log = pa.table({"time": days, "x": x, "reward": x + rng.normal(size=len(days))})
     weeks = ib.fit_logs(log.slice(0, 5600), every="1w")
-    day = ib.update_model(weeks, log.slice(5600, 100)).model
+    day = weeks.update_from(log.slice(5600, 100)).model
     assert day.moments.counts.tolist() == [700.0] * 7 + [800.0]
-    rest = ib.update_model(day, log.slice(5700, 600)).model
+    rest = day.update_from(log.slice(5700, 600)).model
     assert rest.moments.counts.tolist() == [700.0] * 7 + [1400.0]
-    later = ib.update_model(rest, log.slice(6300, 100)).model
+    later = rest.update_from(log.slice(6300, 100)).model
     assert later.moments.counts.tolist() == [700.0] * 7 + [
         1400.0,
         100.0,

@@ -24,7 +24,7 @@ def updated(fall, seed):
     rng = np.random.default_rng(seed)
     model = ib.fit_logs(part(4000, 0.7, rng), windows=8)
     new = pa.concat_tables([part(3500, 0.7, rng), part(500, 0.7 - fall, rng)])
-    return ib.update_model(model, new)
+    return model.update_from(new)
 
 
 def test_a_level_that_fell_in_the_last_new_window_raises_the_alarm_that_is_printed():

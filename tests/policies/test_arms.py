@@ -182,7 +182,7 @@ def test_decisions_start_from_where_an_effect_that_drifted_has_ended():
     odds = truth[arms, 0] + slopes * z[:, 1] + truth[arms, 2] * z[:, 2]
     clicks = (rng.random(n) < 1.0 / (1.0 + np.exp(-odds))).astype(float)
     policy = ib.AutoISD.from_arms(
-        ib.ArmStatistics.from_rounds(z, arms, clicks, windows=window)
+        ArmStatistics.from_rounds(z, arms, clicks, windows=window)
     )
     at = policy.prior.layout.features(np.tile([1.0, 1.0, 0.0], (3, 1)), np.arange(3))
     chance = policy.scores(at).mean[1]

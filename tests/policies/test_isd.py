@@ -5,6 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
+from invariant_bandits.policies.isd import RecomputeWarning
 from invariant_bandits.simulation.paper import PaperWorld
 
 WORLD = PaperWorld()
@@ -153,7 +154,7 @@ def test_a_window_that_cannot_be_used_is_announced_and_kept_for_later(monkeypatc
         for _ in range(9):
             policy.update(np.ones(4), 1.0)
         with pytest.warns(
-            ib.RecomputeWarning, match="not recomputed: windows cannot be used"
+            RecomputeWarning, match="not recomputed: windows cannot be used"
         ):
             policy.update(np.ones(4), 1.0)
     assert np.array_equal(policy.component, before)

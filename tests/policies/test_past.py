@@ -23,7 +23,7 @@ def feedback(rounds=400, sizes=(3,), seed=0):
         + offered[starts + actions] @ [1.0, -1.0]
         + rng.normal(scale=2.0, size=rounds)
     )
-    return ib.Feedback.from_arrays(offered, actions, rewards, counts=counts)
+    return ib.evaluation.Feedback.from_arrays(offered, actions, rewards, counts=counts)
 
 
 def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean():
@@ -40,7 +40,7 @@ def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean
 
 
 def test_features_that_are_all_zero_still_have_a_bound():
-    log = ib.Feedback.from_arrays(
+    log = ib.evaluation.Feedback.from_arrays(
         np.zeros((20, 2, 1)), np.zeros(20, dtype=int), np.arange(20.0)
     )
     assert ib.Past.from_feedback(log, windows=2).feature_bound == 1e-6

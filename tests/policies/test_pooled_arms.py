@@ -8,6 +8,7 @@ import invariant_bandits.testing as laws
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import (
     ArmLevels,
+    ArmStatistics,
     fit_levels,
     level_drift,
 )
@@ -26,9 +27,7 @@ def pooled(clicks=False, spread=1.0, step=0.0):
     rewards = (
         (rng.random(4000) < 0.5).astype(float) if clicks else rng.normal(size=4000)
     )
-    statistics = ib.ArmStatistics.from_rounds(
-        z, arms, rewards, windows=8, coding="shared"
-    )
+    statistics = ArmStatistics.from_rounds(z, arms, rewards, windows=8, coding="shared")
     unknown = ArmLevels(
         np.zeros(2), np.zeros(ARMS), np.zeros(ARMS), np.full(ARMS, spread), spread, step
     )
@@ -239,7 +238,7 @@ def test_pooling_and_context_save_regret():
             left = np.bincount(codes, rewards - phi @ fit.theta, A) / precision
             fit = fit._replace(levels=left, variances=1.0 / precision, spread=spread)
         less = rewards - fit.fitted[codes]
-        statistics = ib.ArmStatistics.from_rounds(
+        statistics = ArmStatistics.from_rounds(
             phi,
             np.zeros(4000, dtype=int),
             less,

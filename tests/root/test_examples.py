@@ -133,8 +133,8 @@ def test_a_policy_from_scratch_plays_and_is_compared(run):
     found = means(printed)
     assert set(found) == {"gradient", "gradient,rate=0.02", "linucb"}
     assert found["gradient,rate=0.02"] != found["gradient"]
-    logs = ib.PaperWorld().log(1000, np.random.default_rng(0))
-    feedback = ib.Feedback.from_arrays(
+    logs = ib.simulation.PaperWorld().log(1000, np.random.default_rng(0))
+    feedback = ib.evaluation.Feedback.from_arrays(
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
     compared = ib.compare(
@@ -150,7 +150,7 @@ def test_the_constructor_of_a_policy_names_its_options(run):
         {"policies": {"gradient": {"rate": 0.02, "epsilon": 0.0}}, "horizon": 20}
     )
     made = grid.cells[0].policies["gradient"](
-        ib.PaperEpisodes(logged=50).draw(5, np.random.default_rng(0)).past
+        ib.simulation.PaperEpisodes(logged=50).draw(5, np.random.default_rng(0)).past
     )
     assert (made.rate, made.epsilon, made.weights.shape) == (0.02, 0.0, (10,))
     with pytest.raises(
@@ -165,7 +165,7 @@ def test_the_past_gives_a_constructor_what_it_needs_by_name():
             self.known = horizon, dim, patience, actions
 
     noted = []
-    world = ib.PaperEpisodes(logged=100)
+    world = ib.simulation.PaperEpisodes(logged=100)
     ib.simulate(
         {"planner": Planner},
         world,
@@ -188,7 +188,7 @@ def test_the_laws_name_what_a_policy_lacks(run):
 
 def test_a_model_names_what_a_policy_lacks(run):
     run("own_policy")
-    logs = ib.PaperWorld().log(400, np.random.default_rng(0))
+    logs = ib.simulation.PaperWorld().log(400, np.random.default_rng(0))
     table = {f"x{j}": column for j, column in enumerate(logs.features.T)} | {
         "reward": logs.rewards
     }
@@ -216,5 +216,7 @@ def test_a_log_format_of_ones_own(run):
 
 def test_results_bear_the_names_that_were_asked_for():
     asked = ["LinUCB", "d-linucb", "linucb,exploration=0.3"]
-    result = ib.simulate(asked, ib.PaperEpisodes(logged=100), 5, replications=1, seed=0)
+    result = ib.simulate(
+        asked, ib.simulation.PaperEpisodes(logged=100), 5, replications=1, seed=0
+    )
     assert list(result.regret) == asked

@@ -65,15 +65,23 @@ def test_moments_and_splits_need_neither_the_compiler_nor_pictures():
     assert loaded.isdisjoint({"numba", "scipy", "pandas", "matplotlib", "sklearn"})
 
 
-@pytest.mark.parametrize("name", ib.__all__)
-def test_every_public_name_can_be_had(name):
-    value = getattr(ib, name)
-    assert value.__name__ == name
-    assert name in dir(ib)
+@pytest.mark.parametrize("package", [ib, ib.evaluation, ib.simulation])
+def test_every_public_name_can_be_had(package):
+    assert len(package.__all__) > 0
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert value.__name__.rpartition(".")[2] == name
+        assert name in dir(package)
+
+
+def test_worlds_and_logged_rounds_have_packages_of_their_own():
+    assert ib.simulation.PaperEpisodes(logged=200).world == ib.simulation.PaperWorld()
+    assert not hasattr(ib, "PaperEpisodes")
+    assert callable(ib.simulate)  # the function, not the package
 
 
 def test_unknown_names_are_unknown():
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="attribute nothing"):
         ib.nothing  # noqa: B018
 
 

@@ -11,18 +11,20 @@ plt = pytest.importorskip("matplotlib.pyplot")
 
 @pytest.fixture(scope="module")
 def results():
-    episode = ib.PaperEpisodes(logged=800).draw(120, np.random.default_rng(0))
+    episode = ib.simulation.PaperEpisodes(logged=800).draw(
+        120, np.random.default_rng(0)
+    )
     logs = episode.logs
     policy = ib.AutoISD.from_history(episode.moments)
     for features, rewards in zip(episode.offered, episode.rewards, strict=True):
         action = policy.select(features)
         policy.update(features[action], rewards[action])
-    feedback = ib.Feedback.from_arrays(
+    feedback = ib.evaluation.Feedback.from_arrays(
         logs.offered, logs.actions, logs.rewards, propensities=logs.propensities
     )
     return {
         "simulation": ib.simulate(
-            ["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, 2, 0
+            ["linucb", "uniform"], ib.simulation.PaperEpisodes(logged=200), 50, 2, 0
         ),
         "comparison": ib.compare(feedback, ["linucb-warm", "uniform"]),
         "decomposition": ib.InvariantSubspaceDecomposition().fit(episode.moments),

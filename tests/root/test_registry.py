@@ -81,7 +81,7 @@ class SleepyEpisodes:
     logged: int = 400
 
     def draw(self, horizon, rng):
-        return ib.PaperEpisodes(ib.PaperWorld(blocks=(2, 1), varying=None), logged=self.logged).draw(horizon, rng)
+        return ib.simulation.PaperEpisodes(ib.simulation.PaperWorld(blocks=(2, 1), varying=None), logged=self.logged).draw(horizon, rng)
 '''
 
 
@@ -115,7 +115,7 @@ def logged_feedback(rounds=800, seed=0):
     rewards = offered[np.arange(rounds), actions] @ [1.0, -1.0, 0.5, 0.0] + rng.normal(
         size=rounds
     )
-    return ib.Feedback.from_arrays(
+    return ib.evaluation.Feedback.from_arrays(
         offered, actions, rewards, propensities=np.full(rounds, 1 / 3)
     )
 
@@ -165,7 +165,7 @@ def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tm
     own = module("own_policy", POLICY)
     result = ib.simulate(
         ["linucb-decaying", "linucb"],
-        ib.PaperEpisodes(logged=400),
+        ib.simulation.PaperEpisodes(logged=400),
         30,
         replications=2,
         seed=1,

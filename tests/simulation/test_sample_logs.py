@@ -7,6 +7,7 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.simulation.sample_logs import (
     BANNERS,
     WORDS,
@@ -21,7 +22,7 @@ def test_the_forms_agree_and_the_planted_split_is_found(tmp_path):
     write_samples(tmp_path)
     truth = paper_logs()[1]
     chosen, lists, rows = (
-        ib.read_moments(tmp_path / f"{name}.parquet", every="7d", strict=True).moments
+        read_moments(tmp_path / f"{name}.parquet", every="7d", strict=True).moments
         for name in ("chosen", "lists", "rows")
     )
     assert (chosen.windows, chosen.rounds) == (8, 4000)
@@ -90,7 +91,7 @@ def test_the_next_week_goes_on_where_the_banners_end(tmp_path):
     )
     assert np.abs(last - first).max() < 0.01
     model = ib.fit_logs(tmp_path / "banners.csv", every="7d")
-    assert ib.update_model(model, tmp_path / "next-week.csv").model.moments.windows == 9
+    assert model.update_from(tmp_path / "next-week.csv").model.moments.windows == 9
 
 
 def test_samples_are_the_same_again_and_replace_nothing_unasked(tmp_path):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli import say_how_to_go_on
 from invariant_bandits.cli.common import (
     PROCESSORS,
+    Force,
+    Jobs,
+    Seed,
     counting,
     one_thread_each,
     register,
@@ -18,21 +22,34 @@ from invariant_bandits.cli.common import (
 )
 from invariant_bandits.cli.common import plain_console as console
 from invariant_bandits.cli.grids import COMPILING, GOING_ON
-from invariant_bandits.storage import read_toml
 
-OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
-"""As those of the library: section, one per command -> option -> its help, or its settings for typer."""
+Latex = Annotated[
+    bool,
+    Option(
+        "--latex",
+        help="Also write every table as LaTeX (booktabs) into tables/.",
+    ),
+]
 
 
 def reproduce(
-    experiments: list[str] | None = None,
-    paper: bool = False,
-    replications: int | None = None,
-    jobs: int = PROCESSORS,
-    out: Path = Path("results"),
-    seed: int = 20261116,
-    latex: bool = False,
-    force: bool = False,
+    experiments: Annotated[
+        list[str] | None,
+        Argument(metavar="[EXPERIMENT]...", help="Which ones; all if none is named."),
+    ] = None,
+    paper: Annotated[
+        bool, Option("--paper", help="The paper's 20 repetitions.")
+    ] = False,
+    replications: Annotated[
+        int | None, Option(min=2, help="Repetitions per cell; 200 if not given.")
+    ] = None,
+    jobs: Jobs = PROCESSORS,
+    out: Annotated[Path, Option(help="Folder for cells, figures and report.")] = Path(
+        "results"
+    ),
+    seed: Seed = 20261116,
+    latex: Latex = False,
+    force: Force = False,
 ) -> None:
     """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write
     report.html.
@@ -59,7 +76,11 @@ def reproduce(
     report(out, jobs, latex)
 
 
-def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
+def report(
+    folder: Annotated[Path, Argument(help="Folder of a finished run of `reproduce`.")],
+    jobs: Jobs = PROCESSORS,
+    latex: Latex = False,
+) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
     from invariant_bandits.reports.page import table_lines
     from invariant_bandits_reproduction import run
@@ -85,4 +106,4 @@ def report(folder: Path, jobs: int = PROCESSORS, latex: bool = False) -> None:
 
 
 commands = typer.Typer(rich_markup_mode=None)
-register(commands, reproduce, report, options=OPTIONS)
+register(commands, reproduce, report)

@@ -13,7 +13,11 @@ from invariant_bandits_reproduction.studies.real_rounds import RealData
 
 
 def rounds_of(labelled):
-    world = ib.LabelledArms(logged=400) if labelled else ib.PaperEpisodes(logged=200)
+    world = (
+        ib.simulation.LabelledArms(logged=400)
+        if labelled
+        else ib.simulation.PaperEpisodes(logged=200)
+    )
     return world.draw(30, np.random.default_rng(0))
 
 
@@ -39,7 +43,9 @@ def test_a_peer_that_learned_the_logs_is_far_better_than_chance_where_nothing_dr
     peer = PEERS[name]
     if not peer.is_installed:
         pytest.skip(f"{peer.package} is not installed")
-    world = ib.PaperEpisodes(ib.PaperWorld(varying=None), logged=500)
+    world = ib.simulation.PaperEpisodes(
+        ib.simulation.PaperWorld(varying=None), logged=500
+    )
     episode = world.draw(60, np.random.default_rng(3))
     setting = next(iter(peer.settings.values()))
     regret = study.play(lambda past: peer.make(past, *setting), episode).regret
@@ -54,7 +60,7 @@ def test_peers_play_rounds_with_different_numbers_of_actions(monkeypatch):
         rng.integers(3, 6, size=120), rng.integers(3, 8, size=40)
     )  # more than in the logs
     offered = rng.normal(size=(counts.sum(), 3))
-    feedback = ib.Feedback.from_full_information(
+    feedback = ib.evaluation.Feedback.from_full_information(
         offered, offered @ [1.0, 0.0, -1.0], seed=0, counts=counts
     )
     data = RealData("small", "stars", ("a", "b", "c"), feedback)
@@ -86,7 +92,7 @@ def test_a_policy_is_tuned_and_then_plays_rounds_that_tuning_did_not_see(
         "play",
         lambda make, episode: seen.append(episode) or study.Played(1.0, 1.0),
     )
-    world = {"small": study.World(ib.PaperEpisodes(logged=100), 5)}
+    world = {"small": study.World(ib.simulation.PaperEpisodes(logged=100), 5)}
     options = {
         "replications": 2,
         "tuning_replications": 1,

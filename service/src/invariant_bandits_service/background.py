@@ -39,7 +39,6 @@ from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.pruning import fewest_rounds, prune
-from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD
@@ -127,7 +126,7 @@ def _updated(
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         history.write_parquet(path, layout, decisions())
-        update = update_model(timeless, path, windows=windows)
+        update = timeless.update_from(path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
         if label not in made.arms:

@@ -31,18 +31,14 @@ app = typer.Typer(
 # -- all commands --
 
 commands: tuple[Callable[..., None], ...] = (
-    *(
-        models.fit,
-        models.inspect,
-        models.evaluate,
-        models.update,
-        models.arms,
-    ),
-    *(
-        models.sample,
-        grids.compile_,
-        grids.simulate,
-    ),
+    models.fit,
+    models.inspect,
+    models.evaluate,
+    models.update,
+    models.arms,
+    models.sample,
+    grids.compile_,
+    grids.simulate,
 )
 register(app, *commands)
 

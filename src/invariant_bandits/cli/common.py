@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich import progress
 from rich.console import Console
+from typer import Option
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError, escape_control_chars
@@ -50,42 +51,53 @@ FAILED = 1
 """Exit code of a command that did its work but could not draw its report."""
 NO_ANSWER = 3
 """Exit code of a command whose input was good but cannot answer the question."""
-OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
-"""Section, one per command and those that several share -> option -> its help, or its settings for typer."""
 COMPILING = (
     "compiling the inner loops, once after installation; this takes up to a minute"
 )
 
+ReportPath = Annotated[
+    Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
+]
+Force = Annotated[
+    bool,
+    Option(
+        "--force",
+        help="Also overwrite files of another kind, but never a file that is read.",
+    ),
+]
+AsJson = Annotated[
+    bool,
+    Option(
+        "--json",
+        help="One JSON object on standard output; words and progress go to standard error.",
+    ),
+]
+Jobs = Annotated[int, Option(min=1, help="Processes to use.")]
+Seed = Annotated[int, Option(min=0, help="Seed of all randomness.")]
 
-def as_command(
-    function: Callable[..., None], options: Mapping[str, Any] = OPTIONS
-) -> Callable[..., None]:
-    """The function as typer takes a command: its parameters with help, names and bounds from options.toml.
 
-    options: as OPTIONS; those of the library stand behind them. A parameter whose type is a dataclass stands
-    for all its fields. With --json, words and bars go to
-    standard error: standard output is for one JSON object.
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function as typer takes a command.
+
+    A parameter whose type is a dataclass stands for all its fields, whose annotations are options. With
+    --json, words and bars go to standard error: standard output is for one JSON object.
     """
-    signature, section = (
-        inspect.signature(function, eval_str=True),
-        function.__name__.strip("_"),
-    )
-    own = list(signature.parameters.values())
+    signature = inspect.signature(function, eval_str=True)
+    parameters = list(signature.parameters.values())
     groups: dict[str, Any] = {
-        item.name: item.annotation for item in own if is_dataclass(item.annotation)
+        item.name: item.annotation
+        for item in parameters
+        if is_dataclass(item.annotation)
     }
-    parameters = [
-        _option(section, item, options) for item in own if item.name not in groups
-    ]
-    for kind in groups.values():
-        inside = inspect.signature(kind, eval_str=True).parameters.values()
-        parameters += [_option(section, item, options) for item in inside]
+    expanded = [item for item in parameters if item.name not in groups]
+    for group in groups.values():
+        expanded += inspect.signature(group, eval_str=True).parameters.values()
 
     @wraps(function)
     def command(**values: Any) -> None:
-        for name, kind in groups.items():
-            values[name] = kind(
-                **{each.name: values.pop(each.name) for each in fields(kind)}
+        for name, group in groups.items():
+            values[name] = group(
+                **{field.name: values.pop(field.name) for field in fields(group)}
             )
         console.stderr = plain_console.stderr = bool(values.get("as_json"))
         try:
@@ -93,34 +105,12 @@ def as_command(
         finally:
             console.stderr = plain_console.stderr = False
 
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    command.__signature__ = signature.replace(parameters=expanded)  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in expanded}
     return command
 
 
-def _option(
-    section: str, parameter: inspect.Parameter, options: Mapping[str, Any]
-) -> inspect.Parameter:
-    """The parameter of a command as typer takes it."""
-    name = parameter.name
-    own = (options.get(section, {}), options.get("shared", {}))
-    tables = (*own, OPTIONS["log"], OPTIONS["shared"])
-    settings: Any = next(table[name] for table in tables if name in table)
-    settings = {"help": settings} if isinstance(settings, str) else dict(settings)
-    prefixes = options.get("environment", {})
-    if section in prefixes:
-        settings["envvar"] = f"{prefixes[section]}_{name.upper()}"
-    if settings.pop("has_defaults", False):
-        settings |= {"is_eager": True, "callback": _take_defaults}
-    flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
-    names = settings.pop("names", flag)
-    kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
-    return parameter.replace(
-        annotation=Annotated[parameter.annotation, kind(*names, **settings)]
-    )
-
-
-def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
+def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """Take options from a TOML file; the command line and environment variables go before it."""
     if path is not None:
         values = {
@@ -135,19 +125,13 @@ def _take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def register(
-    app: typer.Typer,
-    *functions: Callable[..., None],
-    options: Mapping[str, Any] = OPTIONS,
-) -> None:
-    """Make functions commands of an app, under their names; options: as OPTIONS."""
+def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
+    """Make functions commands of an app, under their names."""
     for function in functions:
-        summary = str(function.__doc__).partition("\n")[
-            0
-        ]  # whole: typer would cut it after eight words
-        app.command(function.__name__.strip("_"), short_help=summary)(
-            as_command(function, options)
-        )
+        # The first paragraph, whole: typer would cut it after eight words.
+        summary = " ".join(str(inspect.getdoc(function)).partition("\n\n")[0].split())
+        name = function.__name__.strip("_")
+        app.command(name, short_help=summary)(as_command(function))
 
 
 def one_thread_each() -> None:

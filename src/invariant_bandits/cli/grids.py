@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 from invariant_bandits.cli import say_how_to_go_on
 from invariant_bandits.cli.common import (
     PROCESSORS,
+    Force,
+    Jobs,
     check_target,
     counting,
     one_thread_each,
@@ -26,12 +30,16 @@ COMPILED = (
 
 
 def simulate(
-    config: Path,
-    out: Path = Path("simulation"),
-    jobs: int = PROCESSORS,
-    replications: int | None = None,
-    seed: int | None = None,
-    force: bool = False,
+    config: Annotated[
+        Path, Argument(help="A TOML file; see docs/method/experiments.md.")
+    ],
+    out: Annotated[Path, Option(help="Folder for the results.")] = Path("simulation"),
+    jobs: Jobs = PROCESSORS,
+    replications: Annotated[
+        int | None, Option(min=2, help="Instead of the file's.")
+    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Instead of the file's.")] = None,
+    force: Force = False,
 ) -> None:
     """Play a grid of your own worlds and policies; finished cells are not played again."""
     from invariant_bandits.reports import plots

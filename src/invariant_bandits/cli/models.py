@@ -1,7 +1,7 @@
 """The commands that make models of logs and read them: fit, evaluate, update, inspect, arms; and sample,
 which writes logs.
 
-Every option that says what a log is comes from LogOptions; the rest of a command is arguments and printing.
+Every option that says what a log is comes from LogOptions; a command is arguments and printing.
 """
 
 from __future__ import annotations
@@ -10,278 +10,118 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from invariant_bandits.checks import InputError, escape_control_chars
 from invariant_bandits.cli import common
 from invariant_bandits.cli.common import plain_console as console
-from invariant_bandits.logs.column_names import ROLES
-from invariant_bandits.logs.schema import toml_overrides
+from invariant_bandits.cli.log_options import (
+    LogOptions,
+    NewWindowOptions,
+    WindowOptions,
+    split_words,
+)
 from invariant_bandits.storage import replace_file
 
-MOST_ARMS_SHOWN = 20
-
-
-COLUMNS: list[Any] = [(role, str | None, None) for role in ROLES]
-LogColumns: Any = make_dataclass("LogColumns", COLUMNS, frozen=True, kw_only=True)
-"""What the columns of a log are called, by their roles; 'none' says that the log has no such column."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogOptions(LogColumns):  # type: ignore[misc]
-    """What a command knows of its log; every field is an option of the command line."""
-
-    logs: list[str]
-    strict: bool = False
-    keep_going: bool = False
-    centre: bool = False
-    standardise: str = "none"
-    interactions: list[str] | None = None
-    max_categories: int = 100
-    impute: bool = True
-    schema: Path | None = None
-    features: list[str] | None = None
-    one_hot: list[str] | None = None
-    arms: list[str] | None = None
-    catalogue: Path | None = None
-    arm_model: str = "auto"
-    full_information: bool = False
-    day_first: bool | None = None
-    repeated: str | None = None
-    no_action: bool = False
-    ignore: list[str] | None = None
-    keep: list[str] | None = None
-    minimise: bool | None = None
-    reward_values: list[str] | None = None
-    missing: list[str] | None = None
-    rename: list[str] | None = None
-    levels: int | None = None
-
-    def reading_options(self) -> dict[str, Any]:
-        """What to make of the columns and of bad rows, as the functions of the library take it."""
-        from invariant_bandits.logs.feature_maps import FeatureOptions
-
-        names = ("standardise", "centre", "max_categories", "impute", "arm_model")
-        same = {name: getattr(self, name) for name in names}
-        features = FeatureOptions(split_words(self.interactions), **same)
-        return {
-            "features": features,
-            "strict": self.strict,
-            "keep_going": self.keep_going,
-        }
-
-    def overrides(self) -> dict[str, Any]:
-        """Fields of a Schema that the file or options give."""
-        known = {} if self.schema is None else toml_overrides(self.schema)
-        for role in ROLES:
-            if (column := getattr(self, role)) is not None:
-                known[role] = None if column == "none" else column
-        more = {
-            "full_information": self.full_information or None,
-            "day_first": self.day_first,
-            "repeated": self.repeated,
-            "features": split_words(self.features) or None,
-            "categorical": split_words(self.one_hot) or None,
-            "ignore": split_words(self.ignore) or None,
-            "keep": split_words(self.keep) or None,
-            "minimise": self.minimise,
-            "reward_values": _worths(self.reward_values),
-            "missing": split_words(self.missing) or None,
-            "rename": dict(
-                _assigned("--rename OLD=NEW", word) for word in split_words(self.rename)
-            )
-            or None,
-            "levels": self.levels,
-        }
-        if self.no_action:
-            if known.get("arm") is not None or known.get("action") is not None:
-                words = "--no-action says that no column is the action"
-                raise InputError(f"{words}; leave out --arm and --action")
-            known |= {"arm": None, "action": None}
-        return known | {
-            name: value for name, value in more.items() if value is not None
-        }
-
-    def open(self, targets: Mapping[str, Path]) -> Any:
-        """Open the log, once for everything that follows, and print what its columns were taken for.
-
-        targets: option -> file that will be written, which must be none of those that are read.
-        """
-        with console.status("looking at the columns"):
-            opened = self._opened(self.overrides())
-            reads = [
-                self.schema,
-                self.catalogue,
-                *(task.file for task in opened.source.tasks),
-            ]
-            for option, path in targets.items():
-                common.check_not_read(path, option, reads)
-            arms = (
-                f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n"
-                if opened.schema.labelled
-                else ""
-            )
-        console.print(f"{opened.schema.describe()}\n{arms}")
-        return opened
-
-    def _opened(self, overrides: Mapping[str, Any]) -> Any:
-        from invariant_bandits.logs.log import open_log
-
-        source, labels = (
-            self.logs if len(self.logs) > 1 else self.logs[0],
-            split_words(self.arms) or None,
-        )
-        return open_log(source, overrides, catalogue=self.catalogue, arms=labels)
-
-    def ask(self) -> LogOptions:
-        """Show every column with its role until the user agrees; return the options that say the same."""
-        if not sys.stdin.isatty():
-            raise InputError(
-                "--ask needs a terminal; name columns by options instead, such as --arm COLUMN"
-            )
-        from invariant_bandits.logs.formats.registry import open_source
-
-        options, columns = self, open_source(list(self.logs)).arrow_schema.names
-        wide, mistake = max(map(len, columns)), ""
-        console.print(f"roles: {', '.join(OTHER_ROLES)}, {', '.join(ROLES)}\n")
-        while True:
-            problem, shown = options._rows_or_problem()
-            for number, name in enumerate(columns, 1):
-                role, why = shown.get(name, ("?", ""))
-                console.print(
-                    f"{number:>3}  {name:<{wide}}  {role:<12}  {why}".rstrip()
-                )
-            console.print("\n".join(["", *filter(None, (problem, mistake))]))
-            answer = input(
-                "number of a column and its role, no-action, or Enter to go on: "
-            ).split()
-            if not answer and not problem:
-                return options
-            options, mistake = options.changed(
-                columns, answer, {name: role for name, (role, _) in shown.items()}
-            )
-
-    def _rows_or_problem(self) -> tuple[str, dict[str, tuple[str, str]]]:
-        """(what is missing or wrong, column -> (role, why))."""
-        shown: dict[str, tuple[str, str]] = {}
-        try:
-            schema = self._opened(self.overrides()).schema
-            shown = {column: (role, why) for role, column, why in schema.rows()}
-            schema.require_action()
-        except InputError as error:
-            return str(error), shown
-        return "", shown
-
-    def changed(
-        self, columns: Sequence[str], answer: Sequence[str], roles: Mapping[str, str]
-    ) -> tuple[LogOptions, str]:
-        """(options after one answer, what was wrong with it); `roles` are the present ones, by column."""
-        if list(answer) == ["no-action"]:
-            none: dict[str, Any] = {
-                "no_action": True,
-                "arm": None,
-                "action": None,
-            }  # LogColumns has no types
-            return replace(self, **none), ""
-        known = (*OTHER_ROLES, *ROLES)
-        places = {str(number): name for number, name in enumerate(columns, 1)}
-        if len(answer) != 2 or answer[0] not in places or answer[1] not in known:
-            return self, "type a number of the list and a role, such as: 3 arm"
-        column, role = places[answer[0]], answer[1]
-        new: dict[str, Any] = (
-            {} if roles.get(column) not in ROLES else {roles[column]: "none"}
-        )
-        ignored, kept = (
-            [name for name in each or () if name != column]
-            for each in (self.ignore, self.keep)
-        )
-        new |= {"ignore": [*ignored, column] if role == "ignored" else ignored}
-        new |= {"keep": [*kept, column] if role == "feature" else kept}
-        new |= {} if role in OTHER_ROLES else {role: column}
-        new |= {"no_action": self.no_action and role not in ("arm", "action")}
-        return replace(self, **new), ""
-
-    def said_beside(self, before: LogOptions) -> list[str]:
-        """Words of the command line that say what these options have beside others."""
-        words = ["--no-action"] if self.no_action and not before.no_action else []
-        for name in (*ROLES, "ignore", "keep"):
-            new, old = (_listed(getattr(options, name)) for options in (self, before))
-            option = f"--{name.replace('_', '-')}"
-            words += [
-                word for column in new if column not in old for word in (option, column)
-            ]
-        return words
-
-
-def _assigned(option: str, words: str) -> tuple[str, str]:
-    """Return (name, value) of NAME=VALUE; `option` is what messages call it."""
-    name, _, value = words.rpartition("=")
-    if not name.strip() or not value.strip():
-        raise InputError(f"{option}: = must stand between two words, got {words!r}")
-    return name.strip(), value.strip()
-
-
-def _worths(words: Sequence[str] | None) -> dict[str, float] | None:
-    """Return what the words of a reward are worth; None if nothing is said."""
-    worths = dict[str, float]()
-    for name, value in (
-        _assigned("--reward-values WORD=NUMBER", word) for word in split_words(words)
-    ):
-        try:
-            worths[name] = float(value)
-        except ValueError:
-            raise InputError(
-                f"--reward-values: {value!r} of {name!r} is not a number"
-            ) from None
-    return worths or None
-
-
-def _listed(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [value] if value else []
-
-
-OTHER_ROLES = ("feature", "ignored")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowOptions:
-    """Into which windows a log is cut, and where it is read."""
-
-    windows: int | None = None
-    every: str | None = None
-    engine: str = "local"
-    address: str | None = None
-
-
-def split_words(words: Sequence[str] | None) -> tuple[str, ...]:
-    """Words of options that may be repeated and may hold commas."""
-    return tuple(
-        word.strip() for line in words or () for word in line.split(",") if word.strip()
-    )
+WeightMissing = Annotated[
+    list[str] | None,
+    Option(
+        metavar="COLUMNS",
+        help=(
+            "Columns on which it depends whether a reward is missing: gains then hold for all"
+            " rounds, not only for those with a reward."
+        ),
+    ),
+]
 
 
 def fit(
     log: LogOptions,
     cut: WindowOptions,
-    out: Path,
-    policy: str = "auto-isd",
-    edges: str | None = None,
-    exploration: float | None = None,
-    caution: str = "0",
-    horizon: int | None = None,
-    delta: float = 0.01,
-    report: Path | None = None,
-    value: bool = True,
-    weight_missing: list[str] | None = None,
-    ask: bool = False,
-    force: bool = False,
-    as_json: bool = False,
+    out: Annotated[
+        Path, Option("--out", "-o", metavar="MODEL", help="Where the model goes.")
+    ],
+    policy: Annotated[
+        str,
+        Option(
+            help=(
+                "auto-isd; isd-linucb, isd-lints; linucb, lints, greedy, which learn all logs;"
+                " linucb-cold; or any other registered policy."
+            )
+        ),
+    ] = "auto-isd",
+    edges: Annotated[
+        str | None,
+        Option(
+            help="Times that bound the windows, separated by commas: dates or numbers."
+        ),
+    ] = None,
+    exploration: Annotated[
+        float | None,
+        Option(
+            help="Factor on confidence widths of policies that have them (auto-isd has --caution instead)."
+        ),
+    ] = None,
+    caution: Annotated[
+        str,
+        Option(
+            help=(
+                "Share of the believed gain that auto-isd may spend on tests of neglected"
+                " actions; none: no limit, for a few arms that are always offered."
+            )
+        ),
+    ] = "0",
+    horizon: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="How many rounds will be served; tests that cannot pay are left out.",
+        ),
+    ] = None,
+    delta: Annotated[
+        float, Option(help="Probability of failure of the confidence sets.")
+    ] = 0.01,
+    report: Annotated[
+        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
+    ] = None,
+    value: Annotated[
+        bool,
+        Option(
+            help="Ask what the policy would have earned, if the log can tell; takes seconds."
+        ),
+    ] = True,
+    weight_missing: WeightMissing = None,
+    ask: Annotated[
+        bool,
+        Option(
+            "--ask",
+            help=(
+                "Show every column with its role, in a terminal; roles can be changed before"
+                " the log is read."
+            ),
+        ),
+    ] = False,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Also overwrite files of another kind, but never a file that is read.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object on standard output; words and progress go to standard error.",
+        ),
+    ] = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
 
@@ -396,20 +236,65 @@ def _edges(line: str) -> list[Any]:
 
 def evaluate(
     log: LogOptions,
-    fit_fraction: float = 0.5,
-    policy: list[str] | None = None,
-    propensities: str = "logged",
-    direct: bool = False,
-    settings: str = "tuned",
-    latest: int | None = None,
-    windows: int = 8,
-    policy_log: Path | None = None,
-    weight_missing: list[str] | None = None,
-    report: Path | None = None,
-    jobs: int = common.PROCESSORS,
-    seed: int = 0,
-    force: bool = False,
-    as_json: bool = False,
+    fit_fraction: Annotated[
+        float, Option(help="Share of the rounds that policies are fitted on.")
+    ] = 0.5,
+    policy: Annotated[
+        list[str] | None,
+        Option(
+            help="A registered policy to evaluate, several times; eight of them if not given."
+        ),
+    ] = None,
+    propensities: Annotated[
+        str,
+        Option(
+            help="logged; estimated, by a logistic model; uniform, if you know that logging was."
+        ),
+    ] = "logged",
+    direct: Annotated[
+        bool,
+        Option(
+            "--direct", help="Also by a reward model alone, which must then be right."
+        ),
+    ] = False,
+    settings: Annotated[
+        str,
+        Option(
+            help="Of simple policies: tuned, on earlier rounds; published; both, side by side."
+        ),
+    ] = "tuned",
+    latest: Annotated[
+        int | None, Option(min=20, help="Only so many of the last rounds.")
+    ] = None,
+    windows: Annotated[
+        int, Option(min=2, help="Windows of the rounds that policies are fitted on.")
+    ] = 8,
+    policy_log: Annotated[
+        Path | None,
+        Option(
+            help="Another log with the same labels: what the policy that wrote it would have earned here."
+        ),
+    ] = None,
+    weight_missing: WeightMissing = None,
+    report: Annotated[
+        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
+    ] = None,
+    jobs: Annotated[int, Option(min=1, help="Processes to use.")] = common.PROCESSORS,
+    seed: Annotated[int, Option(min=0, help="Seed of all randomness.")] = 0,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Also overwrite files of another kind, but never a file that is read.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object on standard output; words and progress go to standard error.",
+        ),
+    ] = False,
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
@@ -484,7 +369,24 @@ def _evaluate_policy_log(
 
 
 def inspect(
-    model: Path, report: Path | None = None, force: bool = False, as_json: bool = False
+    model: Annotated[Path, Argument(metavar="MODEL", help="A file written by `fit`.")],
+    report: Annotated[
+        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
+    ] = None,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Also overwrite files of another kind, but never a file that is read.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object on standard output; words and progress go to standard error.",
+        ),
+    ] = False,
 ) -> None:
     """Say what a model knows: what is stable, what drifts how far, the evidence, the quality of its log."""
     from invariant_bandits.model.model import Model
@@ -506,16 +408,54 @@ def inspect(
 
 
 def update(
-    model: Path,
-    logs: list[str],
-    cut: WindowOptions,
-    out: Path | None = None,
-    horizon: int | None = None,
-    report: Path | None = None,
-    strict: bool = False,
-    keep_going: bool = False,
-    force: bool = False,
-    as_json: bool = False,
+    model: Annotated[
+        Path, Argument(metavar="MODEL", help="A file written by `fit` or `update`.")
+    ],
+    logs: Annotated[
+        list[str],
+        Argument(
+            metavar="LOGS", help="The new rounds only: files, a folder, a pattern."
+        ),
+    ],
+    cut: NewWindowOptions,
+    out: Annotated[
+        Path | None,
+        Option(
+            "--out",
+            "-o",
+            metavar="MODEL",
+            help="Where the new model goes; replaces MODEL if not given.",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None, Option(min=1, help="How many rounds will be served.")
+    ] = None,
+    report: Annotated[
+        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
+    ] = None,
+    strict: Annotated[
+        bool, Option("--strict", help="Refuse a log with any bad row.")
+    ] = False,
+    keep_going: Annotated[
+        bool,
+        Option(
+            "--keep-going", help="Go on although most of the new rounds cannot be used."
+        ),
+    ] = False,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Also overwrite files of another kind, but never a file that is read.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object on standard output; words and progress go to standard error.",
+        ),
+    ] = False,
 ) -> None:
     """Add this week's log to a model: its rounds become further windows, and what changed since is said.
 
@@ -530,7 +470,6 @@ def update(
     common.announce_compiling()
     from invariant_bandits.logs.files import find_files
     from invariant_bandits.model.model import Model
-    from invariant_bandits.model.update import update_model
     from invariant_bandits.reports import model_page, values
 
     loaded = Model.load(model)
@@ -544,9 +483,7 @@ def update(
             "strict": strict,
             "keep_going": keep_going,
         }
-        changed = update_model(
-            loaded, source, progress=progress, **vars(cut), **options
-        )
+        changed = loaded.update_from(source, progress=progress, **vars(cut), **options)
     changed.model.save(target)
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     said = model_page.text(changed.model, changed, width=common.width())
@@ -562,13 +499,56 @@ def update(
 
 
 def arms(
-    model: Path,
-    add: str | None = None,
-    feature: list[str] | None = None,
-    retire: list[str] | None = None,
-    out: Path | None = None,
-    force: bool = False,
-    as_json: bool = False,
+    model: Annotated[
+        Path,
+        Argument(
+            metavar="MODEL", help="A file written by `fit` for a log of labelled arms."
+        ),
+    ],
+    add: Annotated[
+        str | None,
+        Option(
+            metavar="LABEL",
+            help="Make a new arm known; it starts from the prior over arms.",
+        ),
+    ] = None,
+    feature: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="Of the new arm, by a column of the catalogue; several times.",
+        ),
+    ] = None,
+    retire: Annotated[
+        list[str] | None,
+        Option(
+            metavar="LABEL",
+            help="Never choose an arm again; its name stays known. Several times.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            "--out",
+            "-o",
+            metavar="MODEL",
+            help="Where the changed model goes; replaces MODEL if not given.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        Option(
+            "--force",
+            help="Also overwrite files of another kind, but never a file that is read.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object on standard output; words and progress go to standard error.",
+        ),
+    ] = False,
 ) -> None:
     """List the arms of a model, add one or retire some."""
     if feature and add is None:
@@ -604,7 +584,21 @@ def _pair(words: str) -> tuple[str, Any]:
 
 
 def sample(
-    folder: Path, rounds: int | None = None, seed: int = 0, force: bool = False
+    folder: Annotated[
+        Path,
+        Argument(metavar="DIR", help="Where the logs go; made if it is not there."),
+    ],
+    rounds: Annotated[
+        int | None,
+        Option(
+            min=200,
+            help="Rounds per log; 20,000 of banners.csv and 4,000 of the others if not given.",
+        ),
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="Seed of all randomness.")] = 0,
+    force: Annotated[
+        bool, Option("--force", help="Replace files of the same names.")
+    ] = False,
 ) -> None:
     """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
     from invariant_bandits.simulation.sample_logs import TRUTH, write_samples

@@ -300,13 +300,14 @@ class DriftPrior:
         """Estimate the prior of labelled arms by expectation–maximisation.
 
         >>> import numpy as np, invariant_bandits as ib
+        >>> from invariant_bandits.decomposition.arm_statistics import ArmStatistics
         >>> rng = np.random.default_rng(0)
         >>> contexts = np.column_stack([np.ones(20_000), rng.normal(size=20_000)])
         >>> arms, month = rng.integers(3, size=20_000), np.arange(20_000) // 2000
         >>> slopes = np.tile([1.0, 0.0, -1.0], (10, 1))
         >>> slopes[:, 1] = rng.normal(size=10)                                    # the slope of arm 1 drifts
         >>> rewards = contexts[:, 1] * slopes[month, arms] + rng.normal(size=20_000)
-        >>> statistics = ib.ArmStatistics.from_rounds(contexts, arms, rewards, windows=month)
+        >>> statistics = ArmStatistics.from_rounds(contexts, arms, rewards, windows=month)
         >>> prior = ib.DriftPrior.from_arms(statistics)
         >>> [(effect.arm, effect.coefficient) for effect in prior.effects if effect.drifts]
         [(1, 1)]

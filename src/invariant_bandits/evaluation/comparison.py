@@ -527,7 +527,7 @@ def compare(
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
     >>> offered = rng.normal(size=(600, 3, 2))
-    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> feedback = ib.evaluation.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
     >>> result = ib.compare(feedback, ["linucb-warm", "uniform"], windows=4)
     >>> result.verdict("linucb-warm").startswith("yes, by")
     True

@@ -22,7 +22,10 @@ from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.external_sort import in_time_order
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.feedback import Feedback, in_parts
+from invariant_bandits.logs.feedback import (
+    Feedback as Feedback,  # `ib.evaluation` names it
+)
+from invariant_bandits.logs.feedback import in_parts
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import (
     MissingWeights,
@@ -145,7 +148,7 @@ def read_feedback(
     >>> rng = np.random.default_rng(0)
     >>> offered = rng.normal(size=(200, 3, 2))
     >>> table = pa.table({"reward": rng.normal(size=200), "action": [1] * 200, "offered": offered.tolist()})
-    >>> ib.read_feedback(table).feedback
+    >>> ib.evaluation.read_feedback(table).feedback
     Feedback(rounds=200, dim=2, 3 actions, without propensities)
     """
     schema, selected = named_features(schema, features)

@@ -544,7 +544,7 @@ def calibration(
     >>> from invariant_bandits.evaluation.propensities import calibration
     >>> rng = np.random.default_rng(0)
     >>> offered, actions = rng.normal(size=(2000, 2, 1)), rng.integers(2, size=2000)
-    >>> rounds = ib.Feedback.from_arrays(offered, actions, np.zeros(2000))
+    >>> rounds = ib.evaluation.Feedback.from_arrays(offered, actions, np.zeros(2000))
     >>> calibration(rounds.with_uniform_propensities()).flagged
     False
     >>> calibration(rounds.with_propensities(np.tile([0.9, 0.1], 2000))).flagged

@@ -199,7 +199,7 @@ class Feedback:
     >>> offered = rng.normal(size=(100, 3, 2))
     >>> actions = rng.integers(3, size=100)
     >>> rewards = offered[np.arange(100), actions, 0]
-    >>> ib.Feedback.from_arrays(offered, actions, rewards, propensities=np.full(100, 1 / 3))
+    >>> ib.evaluation.Feedback.from_arrays(offered, actions, rewards, propensities=np.full(100, 1 / 3))
     Feedback(rounds=100, dim=2, 3 actions, with propensities)
     """
 

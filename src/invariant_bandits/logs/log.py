@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
@@ -61,6 +61,12 @@ from invariant_bandits.logs.survey import (
     spelling_notes,
 )
 from invariant_bandits.optional import pyarrow as pa
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.arm_features import ArmFeatures
+    from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+    from invariant_bandits.logs.reader import Rounds
+    from invariant_bandits.logs.scan import LogMoments, Progress
 
 
 class Log:
@@ -360,6 +366,112 @@ class Log:
         }
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
+    def moments(
+        self,
+        *,
+        windows: int | None = None,
+        every: Any = None,
+        edges: Any = None,
+        features: FeatureOptions
+        | FeatureMap
+        | ArmFeatures
+        | Sequence[str]
+        | None = None,
+        engine: Any = "local",
+        address: str | None = None,
+        strict: bool = False,
+        keep_going: bool = False,
+        progress: Progress | None = None,
+    ) -> LogMoments:
+        """Read the log and return its moments per window (period of the log).
+
+        Moments are counts, means and sums of products of features and rewards. Reading a large log needs only
+        a bounded amount of memory.
+
+        Parameters
+        ----------
+        windows : int, optional
+            Number of time windows with about equally many rows; 8 by default.
+        every : str or number, optional
+            Length of the time windows, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
+            log are numbers, give `every` as a number.
+        edges : array, shape (windows + 1,), optional
+            Times at which the windows begin and end, instead of the arguments `windows` and `every`.
+        features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
+            Names or patterns of the feature columns, options for computing features, or a map from columns to
+            features that was learned before.
+        engine : str, distributed.Client or SparkSession
+            Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
+        address : str, optional
+            Address of the Dask or Spark cluster.
+        strict : bool
+            Whether to raise an error if the log has any problem, such as an unusable row.
+        keep_going : bool
+            Whether to continue although most rounds of the log cannot be used.
+        progress : callable (rows, total or None, seconds), optional
+            Function called after every part of the log with the number of rows read, the total number of rows
+            (None if unknown) and the elapsed seconds.
+
+        >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+        >>> x = np.random.default_rng(0).normal(size=(400, 2))
+        >>> log = ib.open_log(pa.table({"reward": x.sum(axis=1), "a": x[:, 0], "b": x[:, 1]}))
+        >>> read = log.moments(windows=4)
+        >>> read.moments
+        WindowedMoments(dim=2, windows=4, rounds=400, of chosen actions)
+        >>> read.feature_map.names
+        ('a', 'b')
+
+        A log with labelled arms also gives moments per arm:
+
+        >>> rng = np.random.default_rng(0)
+        >>> hour, banner = rng.uniform(0, 24, 400), rng.choice(["A", "B"], 400)
+        >>> table = pa.table({"hour": hour, "banner": banner, "click": (rng.random(400) < 0.3).astype(int)})
+        >>> read = ib.open_log(table).moments(windows=2)
+        >>> read.feature_map.names
+        ('A', 'A × hour', 'B', 'B × hour')
+        >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
+        ((2, 2, 2, 2), True)
+        """
+        from invariant_bandits.logs.read import read_moments
+
+        return read_moments(
+            self,
+            windows=windows,
+            every=every,
+            edges=edges,
+            features=features,
+            engine=engine,
+            address=address,
+            strict=strict,
+            keep_going=keep_going,
+            progress=progress,
+        )
+
+    def rounds(
+        self,
+        feature_map: FeatureMap | FeatureOptions | ArmFeatures | None = None,
+        *,
+        latest: int | None = None,
+    ) -> Iterator[Rounds]:
+        """Yield batches of rounds with their features, in the order of the log.
+
+        Parameters
+        ----------
+        feature_map : FeatureMap, FeatureOptions or None
+            Map from columns to features that `moments` learned, or options with `standardise="none"`.
+        latest : int, optional
+            Number of rounds at the end of the log that the caller needs; with labelled arms, batches that
+            hold only earlier rounds are skipped.
+
+        >>> import pyarrow as pa, invariant_bandits as ib
+        >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]}))
+        >>> [batch.features.tolist() for batch in log.rounds()]
+        [[[2.0], [3.0]]]
+        """
+        from invariant_bandits.logs.read import read_rounds
+
+        return read_rounds(self, feature_map=feature_map, latest=latest)
+
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
         other = copy(self)
@@ -407,7 +519,7 @@ def open_log(
     >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, 1.0], "price": [2.0, 3.0, 7.0]}))
     >>> log.schema
     Schema(reward='reward', features=('price',), ...)
-    >>> ib.read_moments(log, windows=1).moments.rounds
+    >>> log.moments(windows=1).moments.rounds
     3
     """
     schema = with_fields(schema, fields)

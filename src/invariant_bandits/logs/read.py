@@ -98,61 +98,11 @@ def read_moments(
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> LogMoments:
-    """Read a log of any size and return its moments per window (period of the log).
+    """Read a log of any size and return its moments per window, as `Log.moments` does.
 
-    Moments are counts, means and sums of products of features and rewards. Reading a large log needs only a
-    bounded amount of memory.
-
-    Parameters
-    ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
-        Files or table with the rows of the log.
-    schema : Schema, mapping, path of a TOML file or None
-        Roles of the columns; roles that are not given are inferred from the log.
-    windows : int, optional
-        Number of time windows with about equally many rows; 8 by default.
-    every : str or number, optional
-        Length of the time windows, such as "30min", "12h", "7d", "2w", "1mo" or "1y". If the times in the
-        log are numbers, give `every` as a number.
-    edges : array, shape (windows + 1,), optional
-        Times at which the windows begin and end, instead of the arguments `windows` and `every`.
-    features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
-        Names or patterns of the feature columns, options for computing features, or a map from columns to
-        features that was learned before.
-    logit_at : array, shape (p,), or (arms, p / arms), optional
-        Coefficients θ of a logistic regression, for labelled arms with rewards 0 or 1. With `logit_at`,
-        the moments are those of one step of iteratively reweighted least squares at the coefficients θ. With
-        `logit_at`, the argument `features` must be an ArmFeatures that was learned before.
-    engine : str, distributed.Client or SparkSession
-        Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
-    address : str, optional
-        Address of the Dask or Spark cluster.
-    strict : bool
-        Whether to raise an error if the log has any problem, such as an unusable row.
-    keep_going : bool
-        Whether to continue although most rounds of the log cannot be used.
-    progress : callable (rows, total or None, seconds), optional
-        Function called after every part of the log with the number of rows read, the total number of rows
-        (None if unknown) and the elapsed seconds.
-
-    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
-    >>> x = np.random.default_rng(0).normal(size=(400, 2))
-    >>> read = ib.read_moments(pa.table({"reward": x.sum(axis=1), "a": x[:, 0], "b": x[:, 1]}), windows=4)
-    >>> read.moments
-    WindowedMoments(dim=2, windows=4, rounds=400, of chosen actions)
-    >>> read.feature_map.names
-    ('a', 'b')
-
-    A log with labelled arms also gives moments per arm:
-
-    >>> rng = np.random.default_rng(0)
-    >>> hour, banner = rng.uniform(0, 24, 400), rng.choice(["A", "B"], 400)
-    >>> table = pa.table({"hour": hour, "banner": banner, "click": (rng.random(400) < 0.3).astype(int)})
-    >>> read = ib.read_moments(table, windows=2)
-    >>> read.feature_map.names
-    ('A', 'A × hour', 'B', 'B × hour')
-    >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
-    ((2, 2, 2, 2), True)
+    source, schema: as `open_log` takes them. logit_at: coefficients θ (p,) or (arms, p / arms) of a logistic
+    regression, for labelled arms with rewards 0 or 1: the moments are then those of one step of iteratively
+    reweighted least squares at θ, and `features` must be an ArmFeatures that was learned before.
     """
     schema, options = named_features(schema, features)
     logit = None
@@ -184,26 +134,9 @@ def read_rounds(
     report: QualityReport | None = None,
     latest: int | None = None,
 ) -> Iterator[Rounds]:
-    """Yield batches of rounds with their features, in the order of the log.
+    """Yield batches of rounds with their features, in the order of the log, as `Log.rounds` does.
 
-    Parameters
-    ----------
-    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
-        Files or table with the rows of the log.
-    schema : Schema, mapping, path of a TOML file or None
-        Roles of the columns; roles that are not given are inferred from the log.
-    feature_map : FeatureMap, FeatureOptions or None
-        Map from columns to features that `read_moments` learned, or options with `standardise="none"`.
-    report : QualityReport, optional
-        Object that counts the problems found while reading.
-    latest : int, optional
-        Number of rounds at the end of the log that the caller needs; with labelled arms, batches that hold
-        only earlier rounds are skipped.
-
-    >>> import pyarrow as pa, invariant_bandits as ib
-    >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})
-    >>> [batch.features.tolist() for batch in ib.read_rounds(table)]
-    [[[2.0], [3.0]]]
+    source, schema: as `open_log` takes them. report: counts the problems found while reading.
     """
     log = open_log(source, schema)
     scales = (

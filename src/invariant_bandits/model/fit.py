@@ -191,7 +191,7 @@ def fit_logs(
 ) -> Model:
     """Read a log and fit a model to it.
 
-    The log is cut into windows (periods), as in `read_moments`. A window with hardly any rounds is joined to
+    The log is cut into windows (periods), as in `Log.moments`. A window with hardly any rounds is joined to
     its neighbour, and so is a first or last window with less than a quarter of the usual rounds. Features
     whose coefficient no window can estimate are left out. The attributes `notes` and `dropped` of the model
     list joined windows and left-out features.
@@ -223,7 +223,7 @@ def fit_logs(
         arms get as many coefficients as the log can estimate. A SharedSlopesWarning names the columns that
         cannot change the choice because all arms share their coefficients.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
-        As in `read_moments`.
+        As in `Log.moments`.
     fields :
         Fields of Schema by keyword, such as reward="clicked", arm="banner", time="served",
         propensity="p"; None says that the log has no such column.

@@ -27,7 +27,7 @@ from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -47,6 +47,9 @@ from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
 if TYPE_CHECKING:
     import pandas
+
+    from invariant_bandits.logs.scan import Progress
+    from invariant_bandits.model.update import Update
 
 KIND = "model"
 UNKNOWN = "column {!r}: {!r} is {}, so it counts as none of them; said once, model.unknown_categories counts"
@@ -435,6 +438,68 @@ class Model(ThreadSafe):
             learn_from(self.policy)(
                 features[action], gain, offered=features, action=action
             )
+
+    def update_from(
+        self,
+        source: Any,
+        schema: SchemaLike = None,
+        *,
+        windows: int | None = None,
+        every: Any = None,
+        exploration: float | None = None,
+        horizon: int | None = None,
+        engine: Any = "local",
+        address: str | None = None,
+        strict: bool = False,
+        keep_going: bool = False,
+        progress: Progress | None = None,
+    ) -> Update:
+        """Return a new model that also has the rounds of a new log, as further windows (periods of the log).
+
+        The features stay those of the model, unless the coefficient of a feature can no longer be estimated.
+        The new policy learns from all logged rounds, and forgets online rewards that are not in the new log.
+        Decisions that wait for a reward can still be rewarded.
+
+        Parameters
+        ----------
+        source : path, table or Log
+            Log of the new rounds, as `open_log` takes it, none of which the model has learned.
+        schema : Schema, mapping, path of a TOML file or None
+            Roles of the columns, by default those of the model.
+        windows : int, optional
+            Number of windows (periods) into which the new rounds are cut.
+        every : str or number, optional
+            Length of the new windows (periods), if `windows` is not given. By default new windows are as
+            long as the old windows of the model.
+        exploration, horizon :
+            As in `fit_logs`. By default the exploration is that of the model before the update.
+        engine, address, strict, keep_going, progress :
+            As in `Log.moments`.
+
+        >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(5000, 2))
+        >>> log = pa.table({"reward": x.sum(axis=1) + rng.normal(size=5000), "x0": x[:, 0], "x1": x[:, 1]})
+        >>> update = ib.fit_logs(log.slice(0, 4000)).update_from(log.slice(4000))
+        >>> update.model.moments.windows, update.model.moments.rounds, update.alarm
+        (10, 5000, False)
+        """
+        from invariant_bandits.model.update import update_model
+
+        return update_model(
+            self,
+            source,
+            schema,
+            windows=windows,
+            every=every,
+            exploration=exploration,
+            horizon=horizon,
+            engine=engine,
+            address=address,
+            strict=strict,
+            keep_going=keep_going,
+            progress=progress,
+        )
 
     # -- explaining --
 

@@ -270,7 +270,7 @@ ALARM_LEVEL = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """Result of `update_model`: the model with the rounds of a new log, and what changed.
+    """Result of `Model.update_from`: the model with the rounds of a new log, and what changed.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class Update:
     ...     reward = coefficient * x[:, 0] + rng.normal(size=1000)
     ...     return pa.table({"x0": x[:, 0], "x1": x[:, 1], "reward": reward})
     >>> model = ib.fit_logs(pa.concat_tables([week(1.0) for _ in range(4)]), windows=4)
-    >>> update = ib.update_model(model, week(-1.0))  # what lasted for four weeks has turned
+    >>> update = model.update_from(week(-1.0))  # what lasted for four weeks has turned
     >>> update.alarm, update.moves[0].name
     (True, 'x0')
     """
@@ -369,38 +369,7 @@ def update_model(
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Update:
-    """Add the rounds of a new log to a model, as new windows (periods of the log).
-
-    The features stay those of the model, unless the coefficient of a feature can no longer be estimated. The
-    new policy learns from all logged rounds, and forgets online rewards that are not in the new log.
-    Decisions that wait for a reward can still be rewarded.
-
-    Parameters
-    ----------
-    model : Model
-        Model that `fit_logs` or `update_model` returned.
-    source : path, folder, pattern, list of these, Arrow table, frame, Open Bandit Pipeline dictionary or Log
-        Log of the new rounds, none of which the model has learned.
-    schema : Schema, mapping, path of a TOML file or None
-        Roles of the columns, by default those of the model.
-    windows : int, optional
-        Number of windows (periods) into which the new rounds are cut.
-    every : str or number, optional
-        Length of the new windows (periods), if `windows` is not given. By default new windows are as long as
-        the old windows of the model.
-    exploration, horizon :
-        As in `fit_logs`. By default the exploration is that of the model before the update.
-    engine, address, strict, keep_going, progress :
-        As in `read_moments`.
-
-    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal(size=(5000, 2))
-    >>> log = pa.table({"reward": x.sum(axis=1) + rng.normal(size=5000), "x0": x[:, 0], "x1": x[:, 1]})
-    >>> update = ib.update_model(ib.fit_logs(log.slice(0, 4000)), log.slice(4000))
-    >>> update.model.moments.windows, update.model.moments.rounds, update.alarm
-    (10, 5000, False)
-    """
+    """Return what `Model.update_from` does."""
     log = open_log(source, model.schema if schema is None else schema)
     start = _start_of(model, exploration, horizon)
     edges, count = _windows(model, log, windows, every)

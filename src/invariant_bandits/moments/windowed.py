@@ -42,7 +42,7 @@ class WindowedMoments:
     """Counts, means and sums of products of logged features and rewards, per window (period of the log).
 
     Counts, means and sums are all that later estimates need: the rounds themselves are not kept. Create a
-    WindowedMoments with the method `from_arrays` or the function `read_moments`, and add further rounds with
+    WindowedMoments with `from_arrays` or of a log with `Log.moments`, and add further rounds with
     the method `update`.
 
     Parameters

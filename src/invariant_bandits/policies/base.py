@@ -89,7 +89,7 @@ class Policy(Protocol):
     ...         pass
     >>> isinstance(First(), ib.Policy), isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
     (True, True, False)
-    >>> ib.simulate({"first": First}, ib.PaperEpisodes(logged=100), 20, replications=2, seed=0)
+    >>> ib.simulate({"first": First}, ib.simulation.PaperEpisodes(logged=100), 20, replications=2, seed=0)
     SimulationResult(first; 2 repetitions of 20 rounds)
     """
 

@@ -52,9 +52,9 @@ class RecomputeWarning(UserWarning):
 
     After a RecomputeWarning the policy continues with its previous estimate.
 
-    >>> import warnings, invariant_bandits as ib
+    >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", ib.RecomputeWarning)  # stop instead of going on with the old one
+    ...     warnings.simplefilter("error", RecomputeWarning)  # stop instead of going on with the old one
     """
 
 

@@ -179,7 +179,7 @@ def register_policy(
     ...     @classmethod
     ...     def from_past(cls, past, **options):
     ...         return cls(past.dim, exploration=2.0, **options)
-    >>> world = ib.PaperEpisodes(logged=500)
+    >>> world = ib.simulation.PaperEpisodes(logged=500)
     >>> result = ib.simulate(["linucb-bold", "linucb"], world, 20, replications=2, seed=0)
     >>> sorted(result.regret)
     ['linucb', 'linucb-bold']

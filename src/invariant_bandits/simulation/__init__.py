@@ -2,3 +2,7 @@
 
 It must not know pages, pictures and the command.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

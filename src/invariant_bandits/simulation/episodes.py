@@ -72,7 +72,8 @@ def register_environment(
     ... @dataclass(frozen=True)
     ... class QuietEpisodes:
     ...     def draw(self, horizon, rng):
-    ...         return ib.PaperEpisodes(world=ib.PaperWorld(varying=None)).draw(horizon, rng)
+    ...         world = ib.simulation.PaperWorld(varying=None)
+    ...         return ib.simulation.PaperEpisodes(world=world).draw(horizon, rng)
     >>> ENVIRONMENTS.find("quiet").kind.__name__
     'QuietEpisodes'
     >>> ENVIRONMENTS.remove("quiet")
@@ -148,8 +149,8 @@ class Episode(Protocol):
         Reward that each of the K actions yields if a policy chooses the action.
 
     >>> import numpy as np, invariant_bandits as ib
-    >>> episode = ib.PaperEpisodes(logged=100).draw(7, np.random.default_rng(0))
-    >>> isinstance(episode, ib.Episode), episode.offered.shape, episode.rewards.shape
+    >>> episode = ib.simulation.PaperEpisodes(logged=100).draw(7, np.random.default_rng(0))
+    >>> isinstance(episode, ib.simulation.Episode), episode.offered.shape, episode.rewards.shape
     (True, (7, 5, 10), (7, 5))
     """
 
@@ -325,7 +326,7 @@ class PaperEpisodes:
         Whether the features of every fixed action are scaled to length 1.
 
     >>> import numpy as np, invariant_bandits as ib
-    >>> environment = ib.PaperEpisodes(logged=500, online="abrupt", changes=(10,))
+    >>> environment = ib.simulation.PaperEpisodes(logged=500, online="abrupt", changes=(10,))
     >>> episode = environment.draw(horizon=20, rng=np.random.default_rng(0))
     >>> episode.offered.shape, len(np.unique(episode.coefficients, axis=0))
     ((20, 5, 10), 2)

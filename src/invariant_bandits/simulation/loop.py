@@ -99,7 +99,7 @@ def simulate(
         Cumulative regret of all policies over the rounds.
 
     >>> import invariant_bandits as ib
-    >>> world = ib.PaperEpisodes(logged=1000)
+    >>> world = ib.simulation.PaperEpisodes(logged=1000)
     >>> result = ib.simulate(["linucb", "auto-isd"], world, 50, replications=2, seed=0)
     >>> sorted(result.regret), result.regret["auto-isd"].shape
     (['auto-isd', 'linucb'], (2, 50))
@@ -345,7 +345,8 @@ class SimulationResult(plotting.ShownInNotebooks):
         Numbers that the function `observe` returned for each policy after its last round.
 
     >>> import invariant_bandits as ib
-    >>> result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=3, seed=0)
+    >>> world = ib.simulation.PaperEpisodes(logged=200)
+    >>> result = ib.simulate(["linucb", "uniform"], world, 50, replications=3, seed=0)
     >>> result.replications, result.final("linucb").shape, result.at([10]).rounds.tolist()
     (3, (3,), [10, 50])
     >>> bool(result.final("linucb").mean() < result.final("uniform").mean())

@@ -105,7 +105,7 @@ class PaperWorld:
         Whether the first coefficient vector is scaled to length 1, as in the script of the paper's authors.
 
     >>> import numpy as np, invariant_bandits as ib
-    >>> logs = ib.PaperWorld().log(400, np.random.default_rng(0))
+    >>> logs = ib.simulation.PaperWorld().log(400, np.random.default_rng(0))
     >>> logs.offered.shape, logs.split
     ((400, 5, 10), Split(invariant_dim=7, residual_dim=3))
     >>> logs.moments(windows=4)

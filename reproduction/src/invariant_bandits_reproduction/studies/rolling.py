@@ -201,7 +201,7 @@ def rolling_origins(
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
     >>> offered = rng.normal(size=(600, 3, 2))
-    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> feedback = ib.evaluation.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
     >>> result = rolling_origins(feedback, ["linucb", "uniform"], origins=4, horizons=[50, 100], windows=4)
     >>> result.origins.tolist(), result.rewards["linucb"].shape
     ([300, 367, 433, 500], (4, 2))

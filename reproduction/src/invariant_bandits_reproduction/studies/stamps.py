@@ -169,10 +169,12 @@ def _features() -> tuple[Behaviour, int]:
         "isd-linucb",
         "auto-isd",
     )
-    few_stable = ib.PaperWorld(blocks=(1, 2), varying=(1,), regimes=5)
+    few_stable = ib.simulation.PaperWorld(blocks=(1, 2), varying=(1,), regimes=5)
     worlds = {
-        "ten features": ib.PaperEpisodes(logged=400),
-        "three features": ib.PaperEpisodes(few_stable, logged=400, windows=5),
+        "ten features": ib.simulation.PaperEpisodes(logged=400),
+        "three features": ib.simulation.PaperEpisodes(
+            few_stable, logged=400, windows=5
+        ),
     }
     behaviour = {name: _regrets(policies, world) for name, world in worlds.items()}
     return behaviour, HORIZON * REPETITIONS * len(worlds)
@@ -187,19 +189,23 @@ def _related() -> tuple[Behaviour, int]:
         "latent-linucb",
         "sequential-linucb",
     )
-    world = ib.PaperEpisodes(logged=400)
+    world = ib.simulation.PaperEpisodes(logged=400)
     return _regrets(policies, world), HORIZON * REPETITIONS
 
 
 def _arms() -> tuple[Behaviour, int]:
     """Play policies with labelled arms."""
-    world = ib.LabelledArms(logged=600, later="drift")
+    world = ib.simulation.LabelledArms(logged=600, later="drift")
     policies = ("linucb-warm", "d-linucb", "auto-isd")
     return _regrets(policies, world), HORIZON * REPETITIONS
 
 
 def _logged() -> Any:
-    return ib.PaperEpisodes(logged=400).draw(HORIZON, np.random.default_rng(1)).logs
+    return (
+        ib.simulation.PaperEpisodes(logged=400)
+        .draw(HORIZON, np.random.default_rng(1))
+        .logs
+    )
 
 
 def _split() -> tuple[Behaviour, int]:
@@ -219,7 +225,7 @@ def _evaluation() -> tuple[Behaviour, int]:
     rng = np.random.default_rng(2)
     offered = rng.normal(size=(HORIZON * 20, 3))
     rewards = offered @ [1.0, 0.0, -1.0] + rng.normal(size=len(offered))
-    feedback = ib.Feedback.from_full_information(
+    feedback = ib.evaluation.Feedback.from_full_information(
         offered, rewards, seed=0, counts=np.full(HORIZON * 5, 4)
     )
     with warnings.catch_warnings(action="ignore"):

@@ -11,40 +11,228 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from invariant_bandits.checks import InputError, one_of
-from invariant_bandits.cli.common import counting, print_json, register
+from invariant_bandits.cli.common import (
+    AsJson,
+    Seed,
+    counting,
+    print_json,
+    register,
+    take_defaults,
+)
 from invariant_bandits.cli.common import plain_console as console
-from invariant_bandits.storage import read_toml
+
+StorePath = Annotated[
+    str,
+    Argument(metavar="STORE", help="Where the events are: a file, or postgresql://…"),
+]
 
 
 def serve(
-    models: list[str] | None = None,
-    store: str = "decisions.db",
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    token_file: Path | None = None,
-    rate: float = 0.0,
-    role: str = "alone",
-    logs: list[str] | None = None,
-    learn_at: str = "03:30",
-    learn_every: float | None = None,
-    activate: str = "better",
-    keep_days: float | None = None,
-    keep_events: int | None = None,
-    allow_host: list[str] | None = None,
-    root_path: str = "",
-    log_level: str = "info",
-    log_format: str = "text",
-    access_log: bool = False,
-    holdout: float | None = None,
-    holdout_to: str = "uniform",
-    holdout_key: str | None = None,
-    config: Path | None = None,
-    print_config: bool = False,
+    models: Annotated[
+        list[str] | None,
+        Argument(
+            envvar="INVARIANT_BANDITS_MODELS",
+            metavar="[MODEL]",
+            help="Model file, or MODEL=FILE for several; without any, an empty model.",
+        ),
+    ] = None,
+    store: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_STORE",
+            metavar="FILE",
+            help="Store of all events: a file, created if needed, or postgresql://…",
+        ),
+    ] = "decisions.db",
+    host: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_HOST",
+            help="Address to listen at; one that other machines can reach needs tokens.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        Option(
+            envvar="INVARIANT_BANDITS_PORT", min=1, max=65535, help="Port to listen at."
+        ),
+    ] = 8080,
+    token_file: Annotated[
+        Path | None,
+        Option(
+            envvar="INVARIANT_BANDITS_TOKEN_FILE",
+            help=(
+                "File with one 'read TOKEN', 'decide TOKEN' or 'admin TOKEN' per line; SIGHUP"
+                " reads it again."
+            ),
+        ),
+    ] = None,
+    rate: Annotated[
+        float,
+        Option(
+            envvar="INVARIANT_BANDITS_RATE",
+            min=0.0,
+            help="Limit per token of decisions, rewards and other requests per second; 0: no limit.",
+        ),
+    ] = 0.0,
+    role: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_ROLE",
+            metavar="ROLE",
+            help="In a fleet on one PostgreSQL store: 'learner' or 'decider'.",
+        ),
+    ] = "alone",
+    logs: Annotated[
+        list[str] | None,
+        Option(
+            envvar="INVARIANT_BANDITS_LOGS",
+            metavar="MODEL=FILE",
+            help="Log to fit a model to, unless the store has the model.",
+        ),
+    ] = None,
+    learn_at: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_LEARN_AT",
+            metavar="HH:MM",
+            help="Time of day at which models learn from the service's own decisions, or never.",
+        ),
+    ] = "03:30",
+    learn_every: Annotated[
+        float | None,
+        Option(
+            envvar="INVARIANT_BANDITS_LEARN_EVERY",
+            min=0.01,
+            metavar="HOURS",
+            help="Also learn every HOURS hours.",
+        ),
+    ] = None,
+    activate: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_ACTIVATE",
+            help=(
+                "When a newly learned version takes over: better (the 95 % interval of its gain"
+                " lies above 0), always or never."
+            ),
+        ),
+    ] = "better",
+    keep_days: Annotated[
+        float | None,
+        Option(
+            envvar="INVARIANT_BANDITS_KEEP_DAYS",
+            min=0.01,
+            metavar="DAYS",
+            help="Remove events older than this while the service runs.",
+        ),
+    ] = None,
+    keep_events: Annotated[
+        int | None,
+        Option(
+            envvar="INVARIANT_BANDITS_KEEP_EVENTS",
+            min=1,
+            metavar="EVENTS",
+            help="Keep only the latest EVENTS events; remove others while the service runs.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        Option(
+            envvar="INVARIANT_BANDITS_ALLOW_HOST",
+            metavar="NAME",
+            help=(
+                "Host name that requests may use; repeatable; '*.example.com' is a pattern, '*'"
+                " is any. localhost, 127.0.0.1 and --host are always allowed."
+            ),
+        ),
+    ] = None,
+    root_path: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_ROOT_PATH",
+            metavar="/PREFIX",
+            help="Path prefix that a proxy strips.",
+        ),
+    ] = "",
+    log_level: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_LOG_LEVEL",
+            help="Least severe level that is logged: debug, info, warning or error.",
+        ),
+    ] = "info",
+    log_format: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_LOG_FORMAT",
+            help="Format of the log: text, or json with one object per line.",
+        ),
+    ] = "text",
+    access_log: Annotated[
+        bool,
+        Option(
+            "--access-log",
+            envvar="INVARIANT_BANDITS_ACCESS_LOG",
+            help="Log every request; health checks only at level debug.",
+        ),
+    ] = False,
+    holdout: Annotated[
+        float | None,
+        Option(
+            envvar="INVARIANT_BANDITS_HOLDOUT",
+            min=0.0,
+            max=1.0,
+            metavar="SHARE",
+            help=(
+                "Share of the units whose decisions go to a fixed reference; the difference is"
+                " the uplift. 0: none."
+            ),
+        ),
+    ] = None,
+    holdout_to: Annotated[
+        str,
+        Option(
+            envvar="INVARIANT_BANDITS_HOLDOUT_TO",
+            metavar="REFERENCE",
+            help="The reference: uniform, the label of an arm, or a version.",
+        ),
+    ] = "uniform",
+    holdout_key: Annotated[
+        str | None,
+        Option(
+            envvar="INVARIANT_BANDITS_HOLDOUT_KEY",
+            metavar="COLUMN",
+            help=(
+                "Context column that names the unit. Default: the request's field 'unit', or"
+                " the decision's id."
+            ),
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        Option(
+            envvar="INVARIANT_BANDITS_CONFIG",
+            is_eager=True,
+            callback=take_defaults,
+            metavar="FILE.toml",
+            help="File of options by name; the command line and environment variables override it.",
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        Option(
+            "--print-config",
+            envvar="INVARIANT_BANDITS_PRINT_CONFIG",
+            help="Print all options as such a file, and exit.",
+        ),
+    ] = False,
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     if print_config:
@@ -153,11 +341,20 @@ def _time_of_day(words: str) -> tuple[int, int] | None:
 
 
 def demo(
-    port: int = 0,
-    store: Path | None = None,
-    rate: float = 25.0,
-    break_after: int = 600,
-    seed: int = 0,
+    port: Annotated[
+        int, Option(min=0, max=65535, help="Port to listen at; 0: any that is free.")
+    ] = 0,
+    store: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Store of the events; default: a temporary one."),
+    ] = None,
+    rate: Annotated[
+        float, Option(min=0.1, max=1000.0, help="Visits per second.")
+    ] = 25.0,
+    break_after: Annotated[
+        int, Option(min=0, help="Visits after which the invariance breaks.")
+    ] = 600,
+    seed: Seed = 0,
 ) -> None:
     """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm
     rings.
@@ -177,7 +374,7 @@ def demo(
 # -- the store --
 
 
-def verify(store: str, as_json: bool = False) -> None:
+def verify(store: StorePath, as_json: AsJson = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
     from invariant_bandits_service.replay import erased_without_record, restore
     from invariant_bandits_service.state import UnappliableError, set_aside_events
@@ -202,7 +399,7 @@ def verify(store: str, as_json: bool = False) -> None:
     _say(answer, as_json, [whole, *_lines(aside)])
 
 
-def repair(store: str, as_json: bool = False) -> None:
+def repair(store: StorePath, as_json: AsJson = False) -> None:
     """Set aside events that cannot be applied; they stay in the store. Not while it is in use."""
     from invariant_bandits_service.replay import repair
 
@@ -216,7 +413,7 @@ def _lines(aside: dict[int, str]) -> list[str]:
     return [f"event {seq} is set aside: {why}" for seq, why in sorted(aside.items())]
 
 
-def replay(store: str, as_json: bool = False) -> None:
+def replay(store: StorePath, as_json: AsJson = False) -> None:
     """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
     from invariant_bandits_service.replay import replay_all
 
@@ -231,7 +428,15 @@ def replay(store: str, as_json: bool = False) -> None:
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
 
-def backup(store: str, out: Path, force: bool = False) -> None:
+def backup(
+    store: Annotated[
+        str, Argument(metavar="STORE", help="Where the events are; it may be in use.")
+    ],
+    out: Annotated[Path, Argument(metavar="OUT", help="File for the copy.")],
+    force: Annotated[
+        bool, Option("--force", help="Replace OUT if it is there and not in use.")
+    ] = False,
+) -> None:
     """Copy a store, also one in use, as it is at one moment; the copy is verified."""
     from invariant_bandits_service.store.open_store import copy_store
 
@@ -239,16 +444,29 @@ def backup(store: str, out: Path, force: bool = False) -> None:
     console.print(f"{out}: {head.seq:,} events, digest {head.digest.hex()}")
 
 
-def restore(copy: str, out: Path, force: bool = False) -> None:
+def restore(
+    copy: Annotated[
+        str, Argument(metavar="COPY", help="What `store backup` has written.")
+    ],
+    out: Annotated[Path, Argument(metavar="STORE", help="The store to be made.")],
+    force: Annotated[
+        bool, Option("--force", help="Replace STORE if it is there and not in use.")
+    ] = False,
+) -> None:
     """Make a store of a copy; events that came after the copy are not in it."""
     backup(copy, out, force)
 
 
 def compact(
-    store: str,
-    keep_days: float | None = None,
-    before: str | None = None,
-    as_json: bool = False,
+    store: StorePath,
+    keep_days: Annotated[
+        float | None, Option(min=0.0, help="Remove events that are older.")
+    ] = None,
+    before: Annotated[
+        str | None,
+        Option(help="Remove events before this time: 2026-11-01T12:00, UTC."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits_service.replay import compact
@@ -267,12 +485,28 @@ def compact(
 
 
 def export(
-    store: str,
-    out: Path,
-    model: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    force: bool = False,
+    store: Annotated[
+        str, Argument(metavar="STORE", help="Where the events are; it may be in use.")
+    ],
+    out: Annotated[
+        Path,
+        Argument(
+            metavar="OUT", help="FILE.parquet, or FILE.dsjson or FILE.jsonl for dsjson."
+        ),
+    ],
+    model: Annotated[
+        str | None, Option(help="Which model, if there are several.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        Option(help="Only decisions from this time on: 2026-11-01T12:00, UTC."),
+    ] = None,
+    until: Annotated[
+        str | None, Option(help="Only decisions before this time.")
+    ] = None,
+    force: Annotated[
+        bool, Option("--force", help="Replace OUT if it is there.")
+    ] = False,
 ) -> None:
     """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
     from invariant_bandits_service.history import export
@@ -333,8 +567,6 @@ def _time_of(option: str, text: str | None, otherwise: float = 0.0) -> float:
     return otherwise if text is None else seconds_of(text, option)
 
 
-OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
-"""As those of the library: section, one per command -> option -> its help, or its settings for typer."""
 store_commands = typer.Typer(
     no_args_is_help=True, help="Look after the events of a service."
 )
@@ -347,8 +579,7 @@ register(
     compact,
     backup,
     restore,
-    options=OPTIONS,
 )
 commands = typer.Typer(rich_markup_mode=None)
-register(commands, serve, demo, options=OPTIONS)
+register(commands, serve, demo)
 commands.add_typer(store_commands, name="store")

@@ -5,7 +5,7 @@ Formats are registered where they are defined.
     @register_log_format("pairs", suffixes=(".pairs",))
     class PairsSource: ...
 
-is all it takes for `read_moments`, `fit_logs`, folders, patterns and messages to know files that end in
+is all it takes for `open_log`, `fit_logs`, folders, patterns and messages to know files that end in
 ".pairs".
 """
 
@@ -122,7 +122,7 @@ def register_log_format(name: str, **about: Any) -> Callable[[Kind], Kind]:
     >>> @register_log_format("pair of lists", accepts=is_pair)
     ... def open_pair(source):
     ...     return TableSource(pa.table({"x": source[0], "reward": source[1]}))
-    >>> ib.read_moments(([1.0, 2.0, 4.0], [0.0, 1.0, 0.0]), windows=1).moments
+    >>> ib.open_log(([1.0, 2.0, 4.0], [0.0, 1.0, 0.0])).moments(windows=1).moments
     WindowedMoments(dim=1, windows=1, rounds=3, of chosen actions)
     >>> FORMATS.remove("pair of lists")
     """
