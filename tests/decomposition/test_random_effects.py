@@ -9,6 +9,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.arm_effects import condition_windows
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.decomposition.log_end import (
