@@ -142,7 +142,7 @@ def test_the_page_says_what_was_planted(tmp_path):
         False,
     ]
     assert (
-        "| floor 0 | 0.1495 ± 0.0029 |  | none | none | none | 100% | –, – | – |"
+        "| floor 0 | 0.1495 ± 0.0029 | | none | none | none | 100% | –, – | – |"
         in page
     )
     assert (
