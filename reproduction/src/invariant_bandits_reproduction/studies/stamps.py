@@ -89,7 +89,7 @@ class Stamp:
 PRESENT = "*The numbers of this page were measured with the present code.*"
 SAME_RUN = (
     "*These numbers were measured with older code,"
-    " which plays a fixed run of {rounds} rounds as the present code does.*"
+    " which plays {rounds} rounds as the present does.*"
 )
 OLDER = "*The numbers of this page are older than the code: the present code may give others.*"
 MARK = re.compile(
