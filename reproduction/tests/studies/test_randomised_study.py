@@ -142,8 +142,7 @@ def test_the_page_says_what_was_planted(tmp_path):
         False,
     ]
     assert (
-        "| floor 0 | 0.1495 ± 0.0029 | | none | none | none | 100% | –, – | – |"
-        in page
+        "| floor 0 | 0.1495 ± 0.0029 | | none | none | none | 100% | –, – | – |" in page
     )
     assert (
         "+0.0500 ± 0.0000 | 0.200 | 0.200 | 0.200 | 0% | 0.950, 0.950 | 16,000 |"
