@@ -16,6 +16,7 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.effects import effect_paths
+from invariant_bandits.logs.arm_features import SharedSlopesWarning
 
 ARMS, NOISE, LARGE = 3, 8.0, 3.0
 
@@ -171,7 +172,7 @@ def test_a_model_of_a_log_with_many_columns_says_no_drift(clicks):
     contexts, arms, rewards, _ = log = planted(3, 70, 1200, clicks=clicks)
     columns = {f"x{j:02}": contexts[:, 1 + j] for j in range(70)}
     table = pa.table({**columns, "arm": [f"arm {a}" for a in arms], "reward": rewards})
-    with pytest.warns(ib.logs.features.SharedSlopesWarning):
+    with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(
             table, {"arm": "arm", "reward": "reward"}, arm_model="shared"
         )

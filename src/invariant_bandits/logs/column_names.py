@@ -35,7 +35,7 @@ NAMES = {
 """Usual names of columns by role, the likeliest first; roles are found in this order."""
 ROLES = tuple(NAMES)
 
-WORDS = re.compile(r"[A-Z]+(?![a-z])|[^\W\d_A-Z]+|[A-Z][^\W\d_A-Z]+|\d+")
+WORDS = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[^\W\d_A-Z]+|[A-Z][^\W\d_A-Z]+|\d+")
 """Words that a name consists of, in any alphabet, and its numbers."""
 VAGUE_WORDS = _word_set(
     "r y p rating target label item policy choice choices arms candidates created"
