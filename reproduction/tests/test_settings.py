@@ -13,7 +13,7 @@ import pytest
 
 import invariant_bandits
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
-from invariant_bandits.policies.registry import POLICIES, Contender
+from invariant_bandits.policies.registry import POLICIES, PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell, grid_of
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -122,7 +122,7 @@ def test_contenders_are_what_their_names_say():
         )
         > 1e-6
     )
-    lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
+    lifted = PolicySpec("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
@@ -239,7 +239,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
 @pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(Contender(name)(episode.past), episode)
+    regret = play(PolicySpec(name)(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
 

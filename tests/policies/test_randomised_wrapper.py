@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
-from invariant_bandits.policies.registry import POLICIES, Contender, find_policy
+from invariant_bandits.policies.registry import POLICIES, PolicySpec, find_policy
 
 DIM = policy_laws.DIM
 FEATURES = np.random.default_rng(3).normal(size=(5, DIM))
@@ -226,7 +226,9 @@ def test_a_name_may_carry_options():
         "noise": "known",
         "intercept": False,
     }
-    assert Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    assert (
+        PolicySpec("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    )
     for name, words in {
         "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
         "linucb,=3": "got '=3'",

@@ -11,7 +11,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import parallel
 from invariant_bandits.policies.past import ForgetsNothingWarning
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -328,10 +328,10 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
 
 
 def test_a_list_may_hold_contenders_names_and_classes():
-    tuned = Contender("linucb", {"exploration": 0.3})
-    free = Contender("auto-isd", {"caution": None})
+    tuned = PolicySpec("linucb", {"exploration": 0.3})
+    free = PolicySpec("auto-isd", {"caution": None})
     listed = ib.simulate(
-        [tuned, free, Contender("uniform"), "linucb"], EPISODES, 20, 2, 0
+        [tuned, free, PolicySpec("uniform"), "linucb"], EPISODES, 20, 2, 0
     )
     assert list(listed.regret) == [
         "linucb,exploration=0.3",
@@ -376,7 +376,7 @@ def test_a_window_as_long_as_the_run_warns_once_from_any_process(jobs):
 def test_a_result_says_what_was_played_also_after_it_was_stored(jobs, tmp_path):
     policies = {
         "window": "sw-linucb",
-        "tuned": Contender("linucb", {"exploration": 0.3}),
+        "tuned": PolicySpec("linucb", {"exploration": 0.3}),
         "stable": "isd-linucb,window=5",
         "drawn": "randomised-linucb,floor=0.2",
         "mine": lambda past: Scripted(np.zeros(20, dtype=int)),

@@ -7,7 +7,7 @@ import invariant_bandits as ib
 from invariant_bandits.evaluation.comparison import COMPARED
 from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits_reproduction.studies.rolling import (
     rolling_origins,
     standard_error,
@@ -41,7 +41,7 @@ def small_policies():
         "LinUCB warm": "linucb-warm",
         "frozen": "frozen",
     }
-    return {label: Contender(name) for label, name in names.items()}
+    return {label: PolicySpec(name) for label, name in names.items()}
 
 
 def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_the_longest_play():

@@ -17,7 +17,7 @@ from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
+from invariant_bandits.policies.registry import policy_specs
 
 BAD_ORIGINS = (
     "origins must be at least 3 different whole numbers from 1 to {last}, so that the longest horizon,"
@@ -159,7 +159,7 @@ def standard_error(values: Array, origins: Whole, horizon: int) -> float:
 
 def rolling_origins(
     feedback: Feedback,
-    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
+    policies: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     origins: int | Sequence[int] = 20,
     horizons: Sequence[int] = (100, 500, 2000),
@@ -208,7 +208,7 @@ def rolling_origins(
     >>> result.difference("linucb", "uniform")[1].mean > 0
     True
     """
-    makers = checked_makers(COMPARED if policies is None else policies)
+    specs = policy_specs(COMPARED if policies is None else policies)
     lengths = tuple(
         sorted({whole_number("horizons", horizon, 1) for horizon in horizons})
     )
@@ -224,7 +224,7 @@ def rolling_origins(
     def from_origin(start: int) -> dict[str, Whole]:
         return play_from(
             feedback,
-            makers,
+            specs,
             start,
             start + lengths[-1],
             windows=windows,
@@ -232,7 +232,7 @@ def rolling_origins(
         )
 
     rows = {
-        name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in makers
+        name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in specs
     }
     for done, (index, chosen) in enumerate(
         map_unordered(from_origin, starts.tolist(), jobs), start=1
@@ -259,7 +259,7 @@ def rolling_origins(
 
 def play_from(
     feedback: Feedback,
-    makers: Mapping[str, Maker],
+    policies: Mapping[str, Any],
     start: int,
     stop: int,
     *,
@@ -272,8 +272,8 @@ def play_from(
     ----------
     feedback : Feedback
         Rounds whose rewards are all known.
-    makers : name -> maker
-        As `checked_makers` returns them.
+    policies : name -> maker
+        As in `compare`.
     start, stop : int
         First round played, and the one after the last.
     windows : int
@@ -290,9 +290,9 @@ def play_from(
     make = past_of or partial(Past.from_feedback, windows=windows)
     past = make(earlier, stop - start)
     chosen = {}
-    for name, maker in makers.items():
+    for name, spec in policy_specs(policies).items():
         try:
-            rows = played_rows(build_policy(maker, past), ahead, baseline=past.baseline)
+            rows = played_rows(spec.build(past), ahead, baseline=past.baseline)
         except Exception as error:
             error.add_note(f"while playing policy {name!r} from round {start}")
             raise
