@@ -95,7 +95,8 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
     made = {
-        name: contender(episode.past) for name, contender in contenders.NAMED.items()
+        name: build_policy(spec, episode.past)
+        for name, spec in contenders.NAMED.items()
     }
     for name in (
         contenders.LINUCB,
