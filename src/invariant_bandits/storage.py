@@ -362,7 +362,8 @@ def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Split a dataclass into plain settings and arrays, which are named by their path: "prior.mean".
 
     Fields hold arrays, numbers, texts, dates, or lists, mappings and dataclasses of these. A field whose
-    metadata say `stored=False` is left out.
+    metadata say `stored=False` is left out. If a field may hold any class that derives from a protocol, the
+    state names the class.
     """
     arrays: dict[str, Array] = {}
     return _split(value, "", arrays), arrays
@@ -378,7 +379,8 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
             for each in fields(value)
             if each.init and each.metadata.get("stored", True)
         ]
-        value = {each.name: getattr(value, each.name) for each in own}
+        names = {CLASS: type(value).__name__} if _has_protocol(type(value)) else {}
+        value = names | {each.name: getattr(value, each.name) for each in own}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
         plain = {
@@ -405,6 +407,7 @@ def from_state(
     """Make the dataclass that `to_state` split; `others` are fields that were left out."""
     hints = _hints(kind)
     names = dict.fromkeys([*settings, *(name.partition(".")[0] for name in arrays)])
+    names.pop(CLASS, None)
     return kind(
         **others,
         **{
@@ -420,12 +423,10 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         return None
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     for each in kinds:
-        if (
-            is_dataclass(each)
-            and isinstance(plain, dict)
-            and plain.keys() <= _hints(each).keys()
-        ):
-            return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
+        if isinstance(each, type) and is_dataclass(each) and isinstance(plain, dict):
+            is_named = plain.get(CLASS) in (None, each.__name__)
+            if is_named and plain.keys() - {CLASS} <= _hints(each).keys():
+                return from_state(each, plain, under(arrays, f"{path}."))
     hint = kinds[0]
     if is_dataclass(hint):
         raise InputError(f"{path} must have the fields of {hint}, got {plain!r:.80}")
@@ -460,8 +461,28 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
     return plain
 
 
+CLASS = "class"
+"""Setting with the name of a class that derives from a protocol; no field can have this name."""
+
+
+def _is_protocol(kind: Any) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
+
+
+def _has_protocol(kind: type) -> bool:
+    return any(map(_is_protocol, kind.__mro__))
+
+
 def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the kinds of value that a field may hold: for a protocol, all classes that derive from it."""
+    if _is_protocol(hint):
+        return _derived(hint)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _derived(kind: type) -> tuple[type, ...]:
+    known: list[type] = kind.__subclasses__()
+    return (*known, *(each for base in known for each in _derived(base)))
 
 
 _hints: Callable[[Any], dict[str, Any]] = cache(

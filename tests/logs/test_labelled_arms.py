@@ -10,6 +10,7 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments, storage
+from invariant_bandits.features.arm_maps import OwnCoefficients
 from invariant_bandits.logs import spill
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.formats import columnar
@@ -60,7 +61,7 @@ def as_parquet(folder):
 def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
     read = read_moments(make(tmp_path), edges=EDGES)
     assert read.feature_map.labels == LABELS
-    assert read.feature_map.coding == "own"
+    assert isinstance(read.feature_map, OwnCoefficients)
     assert read.feature_map.context_names == ("1", "age", "hour", "country=DE")
     z, window = contexts(), np.searchsorted(EDGES, LOG.times, side="right") - 1
     for i in range(6):
@@ -234,7 +235,7 @@ def test_a_catalogue_says_when_arms_are_valid_and_what_they_are(tmp_path):
         np.testing.assert_array_equal(mask[:, :4], LOG.active)
         assert mask[:, 4].all()
         features = read_moments(log).feature_map
-        assert features.catalogue_names == ("price",)
+        assert features.traits.names == ("price",)
         np.testing.assert_allclose(
             features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5]
         )

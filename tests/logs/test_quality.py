@@ -8,7 +8,7 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_moments, read_rounds
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide

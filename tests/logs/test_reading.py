@@ -14,7 +14,7 @@ from pyarrow import csv, dataset
 
 import invariant_bandits as ib
 from invariant_bandits import FileError, InputError, WindowedMoments
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
@@ -291,7 +291,7 @@ def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
         interactions=("x0:country",), standardise="scale and shift", max_categories=3
     )
     read = read_moments(path, windows=4, features=options)
-    served = read.feature_map.apply(
+    served = read.feature_map.design(
         {name: table[name].to_numpy() for name in ("x0", "x1", "x2", "country")}
     )
     place = np.arange(400) * 4 // 400

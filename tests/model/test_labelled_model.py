@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopes, SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
@@ -302,7 +302,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(table)
     prior = model.arm_evidence()[0]
-    assert model.feature_map.coding == "shared"
+    assert isinstance(model.feature_map, SharedSlopes)
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(effect.drifts for effect in prior.effects)

@@ -8,7 +8,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 from invariant_bandits.logs.read import read_rounds
 from invariant_bandits.reports.model_page import report, text
 from many_arms import SPORT, many_arms

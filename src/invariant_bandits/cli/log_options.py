@@ -253,7 +253,7 @@ class LogOptions:
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
-        from invariant_bandits.logs.feature_maps import FeatureOptions
+        from invariant_bandits.features.maps import FeatureOptions
 
         names = ("standardise", "centre", "max_categories", "impute", "arm_model")
         same = {name: getattr(self, name) for name in names}

@@ -150,7 +150,7 @@ def fit(
         "delta": delta,
     }
     with common.reading() as progress:
-        from invariant_bandits.logs.arm_features import SharedSlopesWarning
+        from invariant_bandits.features.arm_maps import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
 
         how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}

@@ -31,10 +31,10 @@ from invariant_bandits.evaluation.propensities import (
     with_propensities,
 )
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
-from invariant_bandits.logs.arm_features import ArmFeatures, silent_context
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.maps import FeatureOptions
+from invariant_bandits.features.pruning import fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -653,7 +653,7 @@ def _is_simple(maker: Maker) -> bool:
 
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     """What the context cannot change in the policies that are not simple, as notes."""
-    silent = None if coding is None else silent_context(coding)
+    silent = None if coding is None else coding.silent_context()
     if silent is None:
         return []
     return [f"{silent}. The simple policies that it is compared with have own slopes"]

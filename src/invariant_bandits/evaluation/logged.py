@@ -18,10 +18,11 @@ from invariant_bandits.evaluation.estimators import (
     snips,
 )
 from invariant_bandits.evaluation.intervals import Estimate, student_quantile
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.pruning import fewest_rounds, prune
 from invariant_bandits.logs.external_sort import in_time_order
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.feedback import (
     Feedback as Feedback,  # `ib.evaluation` names it
 )
@@ -31,7 +32,6 @@ from invariant_bandits.logs.missing_rewards import (
     MissingWeights,
     missing_rewards_note,
 )
-from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import encoded_rounds, read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of, with_contexts
@@ -65,7 +65,7 @@ class LoggedFeedback:
         The rounds in time order.
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap or ArmFeatures
+    feature_map : FeatureMap
         Takes the columns to features.
     quality : QualityReport
         What was found while reading.
@@ -83,7 +83,7 @@ class LoggedFeedback:
 
     feedback: Feedback
     schema: Schema
-    feature_map: FeatureMap | ArmFeatures
+    feature_map: FeatureMap
     quality: QualityReport
     windows: int
     dropped: tuple[Dropped, ...]
@@ -224,7 +224,7 @@ def read_feedback(
 
 def _rounds_to_keep(
     log: Log,
-    features: FeatureMap | ArmFeatures,
+    features: FeatureMap,
     quality: QualityReport,
     latest: int | None,
 ) -> Iterator[Rounds]:
@@ -265,7 +265,7 @@ class _Gathered:
     ----------
     latest : int or None
         Earlier rounds are let go as soon as they are not needed.
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         Features of labelled arms are made from contexts and arms, which take less space.
 
     Attributes
@@ -274,7 +274,7 @@ class _Gathered:
         As of LoggedFeedback, once the feedback is made.
     """
 
-    def __init__(self, latest: int | None, features: FeatureMap | ArmFeatures) -> None:
+    def __init__(self, latest: int | None, features: FeatureMap) -> None:
         self.latest, self.rounds = latest, 0
         self.features = features
         self._per_round: deque[dict[str, Any]] = deque()

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     Reader,
@@ -103,22 +104,14 @@ class AggregationPlan:
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
         reader = self.reader
-        dim = len(self.reader.features.encoded_names)
-        if reader.arms is None:
-            return WindowedMoments.empty(
-                dim, self.windows.count, offered=reader.schema.has_offered
-            )
-        dim = dim if self.logit is None else 1 + self.logit.features.context.dim
+        features = reader.features
+        dim = len(features.encoded_names)
+        if self.logit is not None:
+            dim = 1 + self.logit.features.context.dim
         return WindowedMoments.empty(
-            dim, self.windows.count * (1 if self.is_pooled else len(reader.arms))
-        )
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether moments are of all arms together, and the sample tells them apart."""
-        return (
-            isinstance(self.reader.features, ArmFeatures)
-            and self.reader.features.coding == "pooled"
+            dim,
+            self.windows.count * features.cells,
+            offered=reader.schema.has_offered and not features.labels,
         )
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
@@ -161,11 +154,8 @@ class AggregationPlan:
         """
         from invariant_bandits.logs.kernels import lots
 
-        if (
-            not self.share
-            or rounds.arm is None
-            or not (self.is_pooled or are_clicks(rounds.rewards))
-        ):
+        takes_all = self.reader.features.samples_every_reward
+        if not self.share or not (takes_all or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
@@ -177,17 +167,17 @@ class AggregationPlan:
         """Add rounds to the windows (n,) of moments."""
         features = rounds.features
         rewards = rounds.rewards
-        others = dict[str, Any]()
-        if rounds.arm is None:
-            others = {
-                "offered": rounds.offered,
-                "offered_counts": rounds.offered_counts,
-            }
-        elif not self.is_pooled:
-            window = window * len(self.reader.arms) + rounds.arm
+        if self.reader.features.cells > 1:
+            window = window * self.reader.features.cells + rounds.arm
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
-        moments.update(features, rewards, window=window, **others)
+        moments.update(
+            features,
+            rewards,
+            window=window,
+            offered=rounds.offered,
+            offered_counts=rounds.offered_counts,
+        )
 
 
 @dataclass
@@ -280,7 +270,7 @@ class Aggregate:
         if partial.moments is not None:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
-    def sample(self, features: ArmFeatures) -> ArmSample | None:
+    def sample(self, features: FeatureMap) -> ArmSample | None:
         """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:

@@ -8,11 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.features.columns import Categories
 from invariant_bandits.logs.quality import IMPUTED, RowProblems
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -223,21 +224,6 @@ def times(
     column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
     values = to_array(column)
     return values.view(MICROSECONDS) if are_dates else values
-
-
-class Categories(NamedTuple):
-    """Decoded values of a column of categories.
-
-    Parameters
-    ----------
-    places : array of int, shape (n,)
-        Place of every value among the known categories, −1 where there is none.
-    missing : array of bool, shape (n,)
-        Whether the value is missing.
-    """
-
-    places: Array
-    missing: Array
 
 
 def masked(values: Any, good: Array) -> Any:

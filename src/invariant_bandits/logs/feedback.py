@@ -16,8 +16,8 @@ from invariant_bandits.checks import (
     probability,
     whole_seed,
 )
+from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.logs import spill
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.moments.batches import (
     checked_counts,

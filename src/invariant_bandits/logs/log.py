@@ -10,13 +10,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.features.catalogue import Catalogue
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import (
-    ArmTable,
-    Catalogue,
-    arm_table,
-    read_catalogue,
-)
+from invariant_bandits.logs.arms import ArmTable, arm_table, read_catalogue
 from invariant_bandits.logs.decode import (
     find_time_format,
     is_text,
@@ -63,8 +59,7 @@ from invariant_bandits.logs.survey import (
 from invariant_bandits.optional import pyarrow as pa
 
 if TYPE_CHECKING:
-    from invariant_bandits.logs.arm_features import ArmFeatures
-    from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+    from invariant_bandits.features.maps import FeatureMap, FeatureOptions
     from invariant_bandits.logs.reader import Rounds
     from invariant_bandits.logs.scan import LogMoments, Progress
 
@@ -372,11 +367,7 @@ class Log:
         windows: int | None = None,
         every: Any = None,
         edges: Any = None,
-        features: FeatureOptions
-        | FeatureMap
-        | ArmFeatures
-        | Sequence[str]
-        | None = None,
+        features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
         engine: Any = "local",
         address: str | None = None,
         strict: bool = False,
@@ -397,7 +388,7 @@ class Log:
             log are numbers, give `every` as a number.
         edges : array, shape (windows + 1,), optional
             Times at which the windows begin and end, instead of the arguments `windows` and `every`.
-        features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
+        features : FeatureOptions, FeatureMap, list of str or None
             Names or patterns of the feature columns, options for computing features, or a map from columns to
             features that was learned before.
         engine : str, distributed.Client or SparkSession
@@ -449,7 +440,7 @@ class Log:
 
     def rounds(
         self,
-        feature_map: FeatureMap | FeatureOptions | ArmFeatures | None = None,
+        feature_map: FeatureMap | FeatureOptions | None = None,
         *,
         latest: int | None = None,
     ) -> Iterator[Rounds]:

@@ -6,22 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmFeatures
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import LogitWeights
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmSample
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     AnyFeatures,
-    Features,
     Rounds,
     reader_of,
     starting_features,
 )
 from invariant_bandits.logs.scan import (
-    SAMPLE_ROUNDS,
     LogMoments,
     Progress,
     Scan,
@@ -90,7 +88,7 @@ def read_moments(
     windows: int | None = None,
     every: Any = None,
     edges: Any = None,
-    features: FeatureOptions | FeatureMap | ArmFeatures | Sequence[str] | None = None,
+    features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
     logit_at: Any = None,
     engine: Any = "local",
     address: str | None = None,
@@ -153,7 +151,7 @@ def read_rounds(
 
 
 def encoded_rounds(
-    log: Log, features: Features, report: QualityReport, latest: int | None = None
+    log: Log, features: FeatureMap, report: QualityReport, latest: int | None = None
 ) -> Iterable[Rounds]:
     """Yield batches of rounds with encoded features, in the order of the log.
 
@@ -161,7 +159,7 @@ def encoded_rounds(
     ----------
     log : Log
         What is read.
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         What encodes the columns.
     report : QualityReport
         It counts the problems found while reading.
@@ -169,7 +167,7 @@ def encoded_rounds(
         Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
         hold only earlier rounds are skipped.
     """
-    if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
+    if len(features.labels) > MOST_LEVELS:
         many = f"the log has {len(features.labels):,} arms"
         raise InputError(
             f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms"
@@ -185,7 +183,7 @@ def encoded_rounds(
 
 def read_feature_map(
     source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None
-) -> Features:
+) -> FeatureMap:
     """Return the map that encodes the columns of a log; nothing is scaled or left out.
 
     Features of labelled arms are learned from the whole log: their contexts are standardised.

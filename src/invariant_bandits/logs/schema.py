@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, escape_line
+from invariant_bandits.checks import InputError, escape_line, format_names
 from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
 from invariant_bandits.storage import read_toml
@@ -453,12 +453,6 @@ def _are_numbers(values: Iterable[Any]) -> bool:
         return False
     are_real = all(isinstance(number, int | float) for number in numbers)
     return are_real and bool(np.isfinite(numbers).all())
-
-
-def format_names(names: Sequence[str]) -> str:
-    """The first twenty names, for messages."""
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(map(escape_line, names[:20])) + more
 
 
 def require_column(

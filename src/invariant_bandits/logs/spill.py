@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.features.columns import Categories
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import (
     batch_without_views,
@@ -270,7 +271,7 @@ class RoundSpool:
 
 def _packed(values: Any) -> Array:
     """Numbers as they are; whole numbers and categories in the narrowest type that holds them."""
-    if isinstance(values, decode.Categories):
+    if isinstance(values, Categories):
         values = np.where(values.missing, MISSING, values.places)
     if values.dtype.kind != "i":
         return np.asarray(values)
@@ -283,7 +284,7 @@ def _unpacked(values: Array) -> Any:
     """Categories of whole numbers, or numbers as they are."""
     if values.dtype.kind != "i":
         return values
-    return decode.Categories(np.maximum(values, -1).astype(np.int64), values == MISSING)
+    return Categories(np.maximum(values, -1).astype(np.int64), values == MISSING)
 
 
 class SpillSource(Source):

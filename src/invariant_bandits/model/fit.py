@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 from threadpoolctl import threadpool_limits
 
-from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.checks import Array, InputError, in_sentence, probability
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
@@ -27,20 +27,20 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
-from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import (
+from invariant_bandits.features.arm_maps import (
     ArmFeatures,
+    PooledLevels,
     SharedSlopesWarning,
-    in_sentence,
 )
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.pruning import prune
+from invariant_bandits.features.sharing import has_binary_rewards
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.collinearity import Dropped
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
-from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
@@ -120,18 +120,15 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
     if not layout.shared:
         fitted = fit_logistic(partial(_sum_by_arm, sample, layout), layout)
         return LogisticStart(fitted.theta, np.zeros(layout.dim))
-    crossed = (
-        None
-        if features.catalogue is None
-        else features.catalogue[:, : features.crossed]
-    )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
     ]
 
     def rounds() -> Iterator[tuple[Array, Array, Array]]:
         for part in parts:
-            phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
+            phi = layout.features(
+                sample.contexts[part], sample.arms[part], features.explaining
+            )
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
     fitted = fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout)
@@ -249,12 +246,11 @@ def fit_logs(
     )
     start.contender()  # a policy that is not known is refused before the log is read
     schema, known = named_features(with_fields(schema, fields), features)
-    options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
-    raw = (
-        known
-        if options is None
-        else replace(options, standardise="none", drop_collinear=False)
-    )
+    known = known or FeatureOptions()
+    options = known if isinstance(known, FeatureOptions) else None
+    raw = known
+    if options is not None:
+        raw = replace(options, standardise="none", drop_collinear=False)
     with threadpool_limits(
         1, user_api="blas"
     ):  # of narrow matrices, threads only wait for each other
@@ -285,11 +281,8 @@ def fit_logs(
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
         notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
-        if (
-            isinstance(read.feature_map, ArmFeatures)
-            and read.feature_map.coding == "pooled"
-        ):
-            model = pooled_model(read, start, notes)
+        if isinstance(read.feature_map, PooledLevels):
+            model = pooled_model(read, read.feature_map, start, notes)
         else:
             model = model_of_log(log, read, start, options, how, notes)
     if model.shared_slopes is not None:
@@ -323,7 +316,7 @@ def model_of_log(
             odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
             unbiased = join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
-        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
     return model_of(moments, read.feature_map, start, options=options, **fields)
@@ -371,15 +364,18 @@ def complementary_gaps(read: LogMoments) -> list[str]:
     return notes
 
 
-def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:
+def pooled_model(
+    read: LogMoments,
+    features: PooledLevels,
+    start: PolicyStart,
+    notes: tuple[str, ...],
+) -> Model:
     """The model of a log of thousands of arms: levels, and a policy over what arms share.
 
     Its moments are those of [1, shared features] and of rewards less the levels of their arms.
     """
-    features = read.feature_map
     sample = read.sample
     table = read.arms
-    assert isinstance(features, ArmFeatures)
     assert sample is not None
     assert table is not None
     if find_policy(start.name).kind is not AutoISD:
@@ -415,7 +411,7 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
                 window=window,
             )
     moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
-    about = f"coefficients: {features.coding}, {read.coding_reason}"
+    about = f"coefficients: {read.sharing}"
     sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
     words = (
         *notes,
@@ -533,7 +529,7 @@ def caution_of(model: Model) -> float | None:
 
 def model_of(
     moments: WindowedMoments,
-    features: FeatureMap | ArmFeatures,
+    features: FeatureMap,
     start: PolicyStart,
     *,
     options: FeatureOptions | None = None,
@@ -548,7 +544,7 @@ def model_of(
     ----------
     moments : WindowedMoments
         Of the features that `features` encodes or, without `options`, of its standardised features.
-    features, options : FeatureMap or ArmFeatures, FeatureOptions or None
+    features, options : FeatureMap, FeatureOptions or None
         What the features are, and what `prune` still learns from the moments.
     start : PolicyStart
         The policy.
@@ -595,7 +591,7 @@ def model_of(
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
     policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
-    if isinstance(features, ArmFeatures) and not features.columns:
+    if not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
     fields |= {

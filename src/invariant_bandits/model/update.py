@@ -26,8 +26,8 @@ from invariant_bandits.decomposition.effects import (
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import read_arm_sample, read_moments
@@ -209,15 +209,13 @@ def moved_arms(
     """
     if statistics is None:
         return (), None
-    assert isinstance(model.feature_map, ArmFeatures)
     information = statistics.information.sum(axis=0)
     scores = statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
-    population = model.feature_map.population
-    for final in final_arm_effects(population, *model.arm_evidence()):
+    for final in final_arm_effects(model):
         effect = final.effect
         name = model.names[effect.place]
         j = place[name]
@@ -375,7 +373,7 @@ def update_model(
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
     if table is not None and isinstance(features, ArmFeatures):
-        if features.coding == "pooled":
+        if isinstance(features, PooledLevels):
             raise InputError(
                 "update: levels of pooled arms are not kept by window; fit both logs together"
             )
@@ -395,12 +393,7 @@ def update_model(
         progress=progress,
         **how,
     )
-    labelled = features if isinstance(features, ArmFeatures) else None
-    places = (
-        np.zeros(0, dtype=np.int64)
-        if labelled is None
-        else new_places(model.moments, labelled)
-    )
+    places = new_places(model.moments, features)
     old = model.moments.padded(places) if len(places) else model.moments
     read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
@@ -421,14 +414,14 @@ def update_model(
         quality=quality,
         arms=table,
     )
-    if labelled is None:
-        moves, p_value = moved(model, read.moments)
-    else:
+    if isinstance(features, ArmFeatures):
         new = read.moments
         statistics = None
         if new_odds is not None or new.rounds > new.windows * features.dim:
-            statistics = ArmStatistics.from_moments(labelled, new, new_odds)
+            statistics = ArmStatistics.from_moments(features, new, new_odds)
         moves, p_value = moved_arms(model, statistics, features.names)
+    else:
+        moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(
         model=after,

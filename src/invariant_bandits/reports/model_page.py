@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, in_sentence
 from invariant_bandits.decomposition.effects import (
     DISPLAY,
     POINTS,
@@ -20,8 +20,7 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import in_sentence
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, escape_json
+from invariant_bandits.checks import Array, escape_json, in_sentence
 from invariant_bandits.decomposition.effects import effect_paths, effect_rows
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
@@ -25,7 +25,6 @@ from invariant_bandits.decomposition.estimator import (
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
-from invariant_bandits.logs.arm_features import ArmFeatures, in_sentence
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
@@ -193,13 +192,9 @@ def arm_rewards(model: Model) -> tuple[Array, Array, Array]:
     """Return the mean reward (A, m) of every arm of the log in every window, its standard error, NaN where
     the arm was not played, and how often it was (A, m).
     """
-    encoding, sums = model.feature_map, model.moments.chosen
-    assert isinstance(encoding, ArmFeatures)
-    own = encoding.own
-    added = (
-        encoding.dim - model.moments.dim
-    ) // own  # arms that came later are not in the moments
-    levels = np.arange(len(encoding.labels) - added) * own
+    groups, sums = model.feature_map.groups(), model.moments.chosen
+    # Arms that came later are not in the moments.
+    levels = np.arange(0, model.moments.dim - groups.shared, groups.own)
     whole = sums.products()
     plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
     played = np.where(plays > 0.5, plays, np.nan)

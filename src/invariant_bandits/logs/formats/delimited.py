@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from invariant_bandits.checks import format_names
 from invariant_bandits.logs.decode import is_time
 from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.formats.registry import (
     register_log_format,
     without_compression,
 )
-from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,

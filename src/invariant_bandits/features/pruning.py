@@ -9,8 +9,8 @@ import numpy as np
 from invariant_bandits.checks import (
     InputError,
 )
-from invariant_bandits.logs.collinearity import Dropped, collinear_features
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.collinearity import Dropped, collinear_features
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.moments.windowed import WindowedMoments
 
 HARDLY_ANY = 10
@@ -66,19 +66,20 @@ def prune(
         What to learn from the moments; None if the map has been learned before.
 
     >>> import numpy as np
-    >>> from invariant_bandits.logs.columns import Column
+    >>> from invariant_bandits.features.columns import Column
+    >>> from invariant_bandits.features.rows import RowFeatures
     >>> rng = np.random.default_rng(0)
     >>> features = rng.normal(size=(90, 3))
     >>> features[:30, 1], features[:, 2] = 5.0, 1.0
     >>> moments = WindowedMoments.from_arrays(features, features[:, 0], windows=3)
-    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"), Column("tax"))))
+    >>> pruned = prune(moments, RowFeatures((Column("price"), Column("discount"), Column("tax"))))
     >>> pruned.feature_map.names, str(pruned.dropped[0])
     (('price', 'discount'), 'tax is constant within every window')
     """
     joined, notes = _joined(moments)
-    dropped: list[Dropped] = []
+    dropped: tuple[Dropped, ...] = ()
     if options is not None:
-        feature_map, dropped = feature_map.learned(joined, options)
+        feature_map, dropped, _ = feature_map.learned(joined, options)
         joined = feature_map.standardise_moments(joined)
     unusable = {
         feature.name: feature
