@@ -41,37 +41,36 @@ def estimate_propensities(
 ) -> Any:
     """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
-        Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first
-        gets that of the second (choices are predicted here, never rewards). Assumes that the logging policy saw
-        nothing but these features and chose by a score linear in them: look at `calibration` of the result.
+    Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first
+    gets that of the second (choices are predicted here, never rewards). Assumes that the logging policy saw
+    nothing but these features and chose by a score linear in them: look at `calibration` of the result.
 
-        Parameters
-        ----------
-        feedback : Feedback
-            n rounds with `rows` offered actions.
-        earlier : Feedback, optional
-            Rounds before these.
-        blocks : int
-            Into how many stretches the rounds are cut, at least 2.
-        floor : float
-            No action gets less. For a round of K actions it is at most 1/K.
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    earlier : Feedback, optional
+        Rounds before these.
+    blocks : int
+        Into how many stretches the rounds are cut, at least 2.
+    floor : float
+        No action gets less. For a round of K actions it is at most 1/K.
 
-        Returns
-        -------
-        array, shape (rows,)
-            They add up to 1 in every round. StoredRows if they are too many for memory.
+    Returns
+    -------
+    array, shape (rows,)
+        They add up to 1 in every round. StoredRows if they are too many for memory.
 
-        >>> import numpy as np
-        >>> from invariant_bandits.features.arm_maps import PooledLevels
-    from invariant_bandits.logs.feedback import Feedback
-        >>> from invariant_bandits.evaluation.propensities import estimate_propensities
-        >>> rng = np.random.default_rng(0)
-        >>> offered = rng.normal(size=(5000, 3, 2))
-        >>> actions = (offered[:, :, 0] + rng.gumbel(size=(5000, 3))).argmax(axis=1)
-        >>> feedback = Feedback.from_arrays(offered, actions, np.zeros(5000))
-        >>> right = np.exp(offered[-1, :, 0]) / np.exp(offered[-1, :, 0]).sum()
-        >>> bool(np.abs(estimate_propensities(feedback)[-3:] - right).max() < 0.05)
-        True
+    >>> import numpy as np
+    >>> from invariant_bandits.logs.feedback import Feedback
+    >>> from invariant_bandits.evaluation.propensities import estimate_propensities
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(5000, 3, 2))
+    >>> actions = (offered[:, :, 0] + rng.gumbel(size=(5000, 3))).argmax(axis=1)
+    >>> feedback = Feedback.from_arrays(offered, actions, np.zeros(5000))
+    >>> right = np.exp(offered[-1, :, 0]) / np.exp(offered[-1, :, 0]).sum()
+    >>> bool(np.abs(estimate_propensities(feedback)[-3:] - right).max() < 0.05)
+    True
     """
     number_between("floor", floor, 0.0, 1.0)
     whole_number("blocks", blocks, 2)

@@ -100,8 +100,7 @@ class ArmTraits:
             elif column in given:
                 raw[index] = finite_array(f"features: {column}", given[column], ())
         standard = (raw - self.shift) / self.scale
-        values = self.values.reshape(-1, len(self.names))
-        return replace(self, values=np.vstack([values, standard]))
+        return replace(self, values=np.vstack([self.values, standard]))
 
 
 @dataclass(frozen=True, eq=False)
