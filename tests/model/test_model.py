@@ -7,8 +7,8 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.features.columns import Column
 from invariant_bandits.features.maps import FeatureOptions
-from invariant_bandits.features.pruning import prune
 from invariant_bandits.features.rows import RowFeatures
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.read import read_moments
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page

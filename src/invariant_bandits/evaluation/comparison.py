@@ -33,8 +33,8 @@ from invariant_bandits.evaluation.propensities import (
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
 from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.features.maps import FeatureOptions
-from invariant_bandits.features.pruning import fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.model.fit import PolicyStart, caution_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments

@@ -21,7 +21,6 @@ from invariant_bandits.evaluation.intervals import Estimate, student_quantile
 from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
-from invariant_bandits.features.pruning import fewest_rounds, prune
 from invariant_bandits.logs.external_sort import in_time_order
 from invariant_bandits.logs.feedback import (
     Feedback as Feedback,  # `ib.evaluation` names it
@@ -32,6 +31,7 @@ from invariant_bandits.logs.missing_rewards import (
     MissingWeights,
     missing_rewards_note,
 )
+from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import encoded_rounds, read_feature_map, read_rounds
 from invariant_bandits.logs.reader import Rounds, reader_of, with_contexts

@@ -35,12 +35,12 @@ from invariant_bandits.features.arm_maps import (
 from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
-from invariant_bandits.features.pruning import prune
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
