@@ -214,9 +214,9 @@ class ArraySpec:
             _fits(*pair, sizes) for pair in sized
         )
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
-            wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
             raise InputError(
-                f"{name} must be {wanted}, got {array.dtype} {array.shape}"
+                f"{name} must be {self.dtype} of shape ({', '.join(map(str, self.shape))}), "
+                f"where {sizes}, got {array.dtype} {array.shape}"
             )
         inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
@@ -634,8 +634,10 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
     if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
     if metadata.get("format") != str(FORMAT_VERSION):
-        which = f"has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}"
-        raise FileError(f"{name} {which}: a newer release may be needed")
+        raise FileError(
+            f"{name} has format {metadata.get('format')}, this version reads format "
+            f"{FORMAT_VERSION}: a newer release may be needed"
+        )
     if metadata.get("kind") != kind:
         raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
 

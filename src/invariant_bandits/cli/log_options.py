@@ -289,8 +289,9 @@ class LogOptions:
         }
         if self.no_action:
             if known.get("arm") is not None or known.get("action") is not None:
-                words = "--no-action says that no column is the action"
-                raise InputError(f"{words}; leave out --arm and --action")
+                raise InputError(
+                    "--no-action says that no column is the action; leave out --arm and --action"
+                )
             known |= {"arm": None, "action": None}
         return known | {
             name: value for name, value in more.items() if value is not None

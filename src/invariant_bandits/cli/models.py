@@ -173,9 +173,9 @@ def fit(
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
-    cost = f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     console.print(
-        f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: {out}\n{cost}"
+        f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: "
+        f"{out}\n{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     )
     _answer(
         page_path,

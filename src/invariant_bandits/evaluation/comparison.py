@@ -403,9 +403,12 @@ class Comparison(plotting.ShownInNotebooks):
                 best = other
                 above = its_line.value.value - line.value.value
         if best != first:
-            more = f"{self.with_settings(best)} has the highest estimate, {above:.3g} above {first}"
-            picked = "It is picked afterwards, so it looks better than it is."
-            sentences.insert(0, f"A simple policy may be ahead: {more}. {picked}")
+            sentences.insert(
+                0,
+                f"A simple policy may be ahead: {self.with_settings(best)} has the highest "
+                f"estimate, {above:.3g} above {first}. It is picked afterwards, so it looks "
+                "better than it is.",
+            )
         return sentences
 
     def summary(self) -> str:
@@ -428,19 +431,21 @@ class Comparison(plotting.ShownInNotebooks):
     def _table(self) -> list[str]:
         wide = max(20, *(len(name) for name in self.policies))
         against = f"against {self.reference}" if self.reference else ""
-        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
-        lines = [f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
+        lines = [
+            f"{'policy':<{wide}} {'by':<7} {'value per round':<28} {'against the log':<28} "
+            f"{against:<28} {'eff. rounds':>11}"
+        ]
         for line in self.lines:
             rival = (
                 ""
                 if self.reference in (None, line.policy)
                 else line.against_reference.interval
             )
-            cells = (
-                f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
+            lines.append(
+                f"{line.policy:<{wide}} {line.estimator:<7} {line.value.interval:<28} "
+                f"{line.against_log.interval:<28} {rival:<28} "
+                f"{line.value.effective_sample:>11,.0f}"
             )
-            rounds = f"{line.value.effective_sample:>11,.0f}"
-            lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
     __str__ = summary

@@ -851,8 +851,10 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
         reasons.append(MISSING.format(100.0 * missing))
     if accepted < MIN_EFFECTIVE:
-        words = f"{accepted} of {feedback.rounds:,} rounds were accepted"
-        reasons.append(f"{words}, {MIN_EFFECTIVE:g} are needed")
+        reasons.append(
+            f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are "
+            "needed"
+        )
     return tuple(reasons)
 
 

@@ -243,8 +243,10 @@ def _missing_weights(
     if not columns:
         unequal = missing_rewards_note(log)
         return None, [] if unequal is None else [unequal]
-    words = "rounds with a reward are weighted for those without one that have the same"
-    return MissingWeights(log, columns), [f"{words} {', '.join(columns)}"]
+    return MissingWeights(log, columns), [
+        "rounds with a reward are weighted for those without one that have the same "
+        f"{', '.join(columns)}"
+    ]
 
 
 def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> int:
@@ -523,8 +525,10 @@ class _PolicyLog:
     def reason(self, known: tuple[str, ...]) -> str | None:
         """Why nothing can be concluded: arms that the other log does not have."""
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
-        share = f"{100.0 * missing:.0f} %"
-        words = f"support missing: {share} of what the policy plays is not an arm of the other log"
+        words = (
+            f"support missing: {100.0 * missing:.0f} % of what the policy plays is not an arm of "
+            "the other log"
+        )
         return words if missing > UNSUPPORTED else None
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:

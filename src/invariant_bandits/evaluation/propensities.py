@@ -74,8 +74,10 @@ def estimate_propensities(
     number_between("floor", floor, 0.0, 1.0)
     whole_number("blocks", blocks, 2)
     if feedback.rounds < 2 * blocks:
-        needed = f"at least {2 * blocks} rounds are needed for {blocks} blocks"
-        raise InputError(f"{needed}, got {feedback.rounds}")
+        raise InputError(
+            f"at least {2 * blocks} rounds are needed for {blocks} blocks, got "
+            f"{feedback.rounds}"
+        )
     edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
     chances = RowCollector()
     theta = np.zeros(feedback.dim)
@@ -486,10 +488,9 @@ class Calibration:
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
-            gap = f"{harmless.name} is off by {harmless.gap_in_words}"
             return (
-                f"nothing that matters speaks against them ({odds}); {gap}, more than chance allows, but too"
-                " little to matter"
+                f"nothing that matters speaks against them ({odds}); {harmless.name} is off by "
+                f"{harmless.gap_in_words}, more than chance allows, but too little to matter"
             )
         return f"nothing speaks against them ({odds})"
 

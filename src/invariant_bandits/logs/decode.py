@@ -590,9 +590,9 @@ def find_time_format(
     if day_first is None:
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
-        such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
         raise InputError(
-            f"{such}; say which (day_first = true or false; --day-first or --month-first)"
+            f"schema: dates such as {words[0].strip()} may begin with the day or the month; say "
+            "which (day_first = true or false; --day-first or --month-first)"
         )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"

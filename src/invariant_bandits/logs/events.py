@@ -195,8 +195,10 @@ class EventSource(FileSource, ABC):
                 f"{count:,} × {reason}"
                 for reason, count in survey.unusable.most_common(3)
             )
-            why = f"it has no event that can be used: {reasons or 'it is empty'}"
-            raise FileError(f"{self.paths[0]} is not readable: {why}")
+            raise FileError(
+                f"{self.paths[0]} is not readable: it has no event that can be used: "
+                f"{reasons or 'it is empty'}"
+            )
         self._set_columns(survey)
 
     def _set_columns(self, survey: EventSurvey) -> None:

@@ -54,9 +54,9 @@ def checked_actions(value: Any, counts: Array) -> Array:
     """Indices (n,) of the logged actions, each within its round."""
     actions = np.asarray(value)
     if actions.shape != counts.shape or actions.dtype.kind not in "iu":
-        got = f"{actions.dtype} of shape {actions.shape}"
         raise InputError(
-            f"actions must be whole numbers of shape {counts.shape}, got {got}"
+            f"actions must be whole numbers of shape {counts.shape}, got {actions.dtype} of "
+            f"shape {actions.shape}"
         )
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
@@ -96,9 +96,9 @@ def checked_propensities(
     own = finite_array("propensities", value, (n,)) if every is None else every[logged]
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
     if len(wrong):
-        got = f"{own[wrong[0]]} in round {wrong[0]}"
         raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {got}"
+            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} "
+            f"in round {wrong[0]}"
         )
     return every, own
 
@@ -111,8 +111,10 @@ def checked_times(value: Any, n: int) -> Array:
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
-        pair = f"{array[at]} before {array[at + 1]} at index {at}"
-        raise InputError(f"times must not decrease, got {pair}: sort the log")
+        raise InputError(
+            f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: "
+            "sort the log"
+        )
     return array
 
 

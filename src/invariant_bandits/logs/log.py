@@ -483,10 +483,11 @@ class Log:
 
 def ranking_note(schema: Schema) -> str:
     """Say what a model of a ranking can do, and what it cannot."""
-    what = f"the log is a ranking: rows of one {schema.ranking} are items at different positions"
-    used = f"every row counts as a decision of its own, with its {schema.position} as a category"
-    missing = "the model scores single items at one position; that items of a page compete is left out"
-    return f"{what}; {used}; {missing}"
+    return (
+        f"the log is a ranking: rows of one {schema.ranking} are items at different positions; "
+        f"every row counts as a decision of its own, with its {schema.position} as a category; "
+        "the model scores single items at one position; that items of a page compete is left out"
+    )
 
 
 def open_log(

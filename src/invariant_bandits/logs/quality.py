@@ -223,9 +223,9 @@ class QualityReport:
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
-            how = "what is left may mislead; mend the log, or go on with keep_going=True (--keep-going)"
             raise InputError(
-                f"most rounds of the log cannot be used, {how}:\n{self.describe()}"
+                "most rounds of the log cannot be used, what is left may mislead; mend the log, "
+                f"or go on with keep_going=True (--keep-going):\n{self.describe()}"
             )
 
     def require_choices(self, keep_going: bool = False) -> None:
@@ -235,12 +235,11 @@ class QualityReport:
             and self.identical >= NEARLY_ALL * self.choices
             and not keep_going
         ):
-            where = f"in {self.identical:,} of {self.choices:,} rounds looked at"
-            same = (
-                "all offered actions have the same features: nothing distinguishes them"
+            raise InputError(
+                f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered "
+                "actions have the same features: nothing distinguishes them; say which column is "
+                "the action's label (--arm COLUMN), or give their features (--features)"
             )
-            how = "say which column is the action's label (--arm COLUMN), or give their features (--features)"
-            raise InputError(f"{where}, {same}; {how}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -170,9 +170,9 @@ def encoded_rounds(
         hold only earlier rounds are skipped.
     """
     if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
-        many = f"the log has {len(features.labels):,} arms"
         raise InputError(
-            f"{many}; evaluation reads all that was offered, of at most {MOST_LEVELS} arms"
+            f"the log has {len(features.labels):,} arms; evaluation reads all that was offered, "
+            f"of at most {MOST_LEVELS} arms"
         )
     reader = reader_of(log, features)
     batches = (

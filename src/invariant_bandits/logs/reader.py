@@ -546,8 +546,10 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
             "features must be those of labelled arms just if the log has labels (--arm)"
         )
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
-        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
-        raise InputError(f"features are those of the arms {both}")
+        raise InputError(
+            f"features are those of the arms {format_names(features.labels)}, the log has "
+            f"{format_names(log.arms.labels)}"
+        )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(
             "centre: the log has no offered actions with features of their own"
@@ -594,9 +596,10 @@ def rare_categories(log: Log, features: Features) -> list[str]:
         ]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
-            words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
             notes.append(
-                f"{words} are rare and have no feature; --max-categories {len(counts)} gives them one"
+                f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % "
+                f"of its rows) are rare and have no feature; --max-categories {len(counts)} "
+                "gives them one"
             )
     return notes
 

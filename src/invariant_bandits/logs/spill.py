@@ -421,9 +421,9 @@ class RowCollector:
                 )
             self._file.flush()
         except OSError as error:
-            full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
             raise FileError(
-                f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)"
+                f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror}); "
+                "set TMPDIR to a larger folder, or take fewer rounds (latest)"
             ) from None
 
     def drop(self, rows: int) -> None:

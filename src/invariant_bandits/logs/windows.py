@@ -59,10 +59,10 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
         )
     edges = None if survey.times is None else survey.times.equal_shares(count)
     if edges is None and survey.times is not None and not survey.times.in_order:
-        few = f"too few times differ for {count} windows"
-        do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
         raise InputError(
-            f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}"
+            f"the rows are not in the order of {log.schema.time!r}, and too few times differ for "
+            f"{count} windows; ask for fewer, sort the log, or name another column of times "
+            "(--time COLUMN)"
         )
     return Windows(count, edges)
 
@@ -198,8 +198,10 @@ def _positive_step(every: Any) -> float:
     except (TypeError, ValueError):
         step = np.nan
     if not 0.0 < step < np.inf:
-        numbers = "a positive number because the times (--time) are numbers"
-        raise InputError(f"every must be {numbers}, got {every!r}")
+        raise InputError(
+            "every must be a positive number because the times (--time) are numbers, got "
+            f"{every!r}"
+        )
     return step
 
 

@@ -117,8 +117,10 @@ def checked_counts(
         or array.dtype.kind not in "iu"
         or rounds not in (None, len(array))
     ):
-        wanted = f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},)"
-        raise InputError(f"{wanted}, got {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},), "
+            f"got {array.dtype} of shape {array.shape}"
+        )
     if not len(array) or array.min() < 1:
         raise InputError(f"{name} must be at least 1, got {array.min(initial=0)}")
     if array.sum() != rows:
@@ -188,9 +190,9 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
     falling = np.flatnonzero(~(array[:-1] < array[1:]))
     if len(falling):
         at = int(falling[0])
-        pair = f"{array[at]} before {array[at + 1]} at index {at}"
         raise InputError(
-            f"edges must increase strictly (windows may not overlap), got {pair}"
+            f"edges must increase strictly (windows may not overlap), got {array[at]} before "
+            f"{array[at + 1]} at index {at}"
         )
     return array.copy()
 
@@ -236,9 +238,9 @@ def place_times(
         )
     outside = (array < edges[0]) | (array > edges[-1])
     if outside.any():
-        wrong = f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
         raise InputError(
-            f"times must lie within the edges {edges[0]} to {edges[-1]}: {wrong}"
+            f"times must lie within the edges {edges[0]} to {edges[-1]}: "
+            f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
         )
     return np.minimum(np.searchsorted(edges, array, side="right") - 1, len(edges) - 2)
 

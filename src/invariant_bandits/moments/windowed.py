@@ -440,8 +440,10 @@ class WindowedMoments:
 
     def __repr__(self) -> str:
         kind = "chosen and offered" if self.offered is not None else "chosen"
-        sizes = f"dim={self.dim}, windows={self.windows}, rounds={self.rounds}"
-        return f"WindowedMoments({sizes}, of {kind} actions)"
+        return (
+            f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, "
+            f"of {kind} actions)"
+        )
 
     @classmethod
     def state_schema(

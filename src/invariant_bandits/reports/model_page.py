@@ -108,8 +108,10 @@ def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
     )
     untested = sum(np.isnan(effect.p_value) for effect in effects)
     rest = f", {untested} have too few clicks to tell" if untested else ""
-    drift = f"{len(names)} of {len(effects)} effects drift{named}{rest}"
-    return f"{drift}; {len(arms)} arms, {len(arms.active)} of them active"
+    return (
+        f"{len(names)} of {len(effects)} effects drift{named}{rest}; {len(arms)} arms, "
+        f"{len(arms.active)} of them active"
+    )
 
 
 def sections(

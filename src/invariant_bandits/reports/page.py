@@ -68,8 +68,10 @@ def table(
         top += _cell(Mark(words, "number" if numeric else ""), "th")
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
-    inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
-    return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
+    return (
+        '<div class="scroll" '
+        f'tabindex="0"><table>{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+    )
 
 
 def numeric_columns(
