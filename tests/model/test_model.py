@@ -8,9 +8,9 @@ import invariant_bandits as ib
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
+from reading import read_moments
 
 NEED_MORE = ("disjoint-linucb",)  # how many actions there are
 

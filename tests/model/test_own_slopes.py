@@ -8,12 +8,12 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs import arm_coding
 from invariant_bandits.logs.arm_features import SharedSlopesWarning
 from invariant_bandits.logs.feature_maps import FeatureOptions
 from invariant_bandits.reports import model_page, values
 from linear_logs import SCHEMA, linear_log
+from reading import read_feedback
 
 SILENT = "The context cannot change the choice, every context gets the same arm: all 6 arms share the slopes"
 

@@ -311,19 +311,16 @@ def evaluate(
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
+    shared: dict[str, Any] = {"fit_fraction": fit_fraction, "seed": seed}
     with common.reading() as progress:
-        from invariant_bandits.evaluation.logged import read_feedback
-
-        began, shared = (
-            time.perf_counter(),
-            dict[str, Any](fit_fraction=fit_fraction, seed=seed),
-        )
-        options |= {
-            "progress": lambda rows: progress(rows, None, time.perf_counter() - began)
-        }
-        options |= {"weight_missing": split_words(weight_missing)}
-        read = read_feedback(
-            opened, windows=windows, latest=latest, **shared, **options
+        began = time.perf_counter()
+        read = opened.feedback(
+            windows=windows,
+            latest=latest,
+            weight_missing=split_words(weight_missing),
+            progress=lambda rows: progress(rows, None, time.perf_counter() - began),
+            **shared,
+            **options,
         )
     with common.counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare

@@ -211,30 +211,30 @@ class QualityReport:
             lines.append(f"  {problem.count:>9,}  {reason} ({fate}); first: {where}")
         return "\n".join(lines)
 
-    def refuse_problems(self) -> None:
-        """Raise InputError if anything was found (`strict`)."""
-        if not self.clean:
+    def check(self, *, strict: bool = False, keep_going: bool = False) -> None:
+        """Raise InputError if the log is too bad.
+
+        Parameters
+        ----------
+        strict : bool
+            Whether any problem is too bad.
+        keep_going : bool
+            Whether a log may do of which most rounds cannot be used, or all offered actions are alike.
+        """
+        if strict and self.problems:
             raise InputError(
                 f"the log has problems and strict was asked for:\n{self.describe()}"
             )
-
-    def require_rounds(self, keep_going: bool = False) -> None:
-        """Raise InputError if no round is usable, or most are not and the caller does not `keep_going`."""
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
-        if self.left_out > self.rounds and not keep_going:
+        if keep_going:
+            return
+        if self.left_out > self.rounds:
             raise InputError(
                 "most rounds of the log cannot be used, what is left may mislead; mend the log, "
                 f"or go on with keep_going=True (--keep-going):\n{self.describe()}"
             )
-
-    def require_choices(self, keep_going: bool = False) -> None:
-        """Raise InputError if all offered actions are alike, unless the caller does `keep_going`."""
-        if (
-            self.choices
-            and self.identical >= NEARLY_ALL * self.choices
-            and not keep_going
-        ):
+        if self.choices and self.identical >= NEARLY_ALL * self.choices:
             raise InputError(
                 f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered "
                 "actions have the same features: nothing distinguishes them; say which column is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from invariant_bandits.logs.decode import (
 )
 from invariant_bandits.logs.external_sort import round_batches
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
 from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
@@ -32,6 +31,9 @@ from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 Features: TypeAlias = FeatureMap | ArmFeatures
 """A feature map: (context, action) → φ."""
@@ -520,6 +522,37 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         with_offered=offered,
         chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
     )
+
+
+def encoded_rounds(
+    log: Log, features: Features, report: QualityReport, latest: int | None = None
+) -> Iterable[Rounds]:
+    """Yield batches of rounds with encoded features, in the order of the log.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureMap or ArmFeatures
+        What encodes the columns.
+    report : QualityReport
+        It counts the problems found while reading.
+    latest : int, optional
+        Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
+        hold only earlier rounds are skipped.
+    """
+    if isinstance(features, ArmFeatures) and len(features.labels) > MOST_LEVELS:
+        raise InputError(
+            f"the log has {len(features.labels):,} arms; evaluation reads all that was offered, "
+            f"of at most {MOST_LEVELS} arms"
+        )
+    reader = reader_of(log, features)
+    batches = (
+        rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
+    )
+    if latest is None or not log.schema.labelled:
+        return batches
+    return last_rounds(batches, latest)
 
 
 def starting_features(log: Log, features: AnyFeatures) -> Features:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from invariant_bandits.evaluation.comparison import Comparison
-from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.evaluation.propensities import Calibration
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,

@@ -24,8 +24,9 @@ from invariant_bandits.decomposition.estimator import (
 )
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
+from invariant_bandits.evaluation.logged import LoggedPolicyValue
 from invariant_bandits.logs.arm_features import ArmFeatures, in_sentence
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
