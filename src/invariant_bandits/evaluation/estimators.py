@@ -228,7 +228,7 @@ class EvaluationTask:
     @cached_property
     def weights(self) -> Array:
         """Importance weights (n,) of the logged actions."""
-        return np.asarray(self.later.of_logged(self.target) / self.later.propensities)
+        return self.later.of_logged(self.target) / self.later.propensities
 
 
 @dataclass(frozen=True, eq=False)
@@ -820,9 +820,7 @@ def importance_weights(feedback: Feedback, target: Array) -> Array:
         raise InputError(
             "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
         )
-    return np.asarray(
-        feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
-    )
+    return feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
 
 
 def checked_target(feedback: Feedback, target: Any) -> Any:

@@ -102,7 +102,7 @@ def dependence_of_blocks(values: Array) -> float:
 
 def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
     """Sums of (n,) over at most `blocks` consecutive stretches of at least two rounds, as equal as can be."""
-    return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
+    return np.add.reduceat(values, block_starts(len(values), blocks))
 
 
 def block_starts(

@@ -262,7 +262,7 @@ def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
     chosen = read.feedback.of_logged(read.offered_arms).astype(np.int64)
     rewards = read.feedback.rewards
     earned = np.bincount(chosen, weights=rewards, minlength=arms)
-    return np.asarray(earned / np.maximum(np.bincount(chosen, minlength=arms), 1))
+    return earned / np.maximum(np.bincount(chosen, minlength=arms), 1)
 
 
 def _with_error(estimate: Estimate, error: float) -> Estimate:

@@ -462,7 +462,7 @@ class Feedback:
     @cached_property
     def logged_rows(self) -> Whole:
         """Row of every logged action (n,)."""
-        return np.asarray(self.starts[:-1] + self.actions)
+        return self.starts[:-1] + self.actions
 
     @property
     def features(self) -> Array:
@@ -475,7 +475,7 @@ class Feedback:
 
     def sums_per_round(self, values: Array) -> Array:
         """Sums (n, ...) over the offered actions of per-row values (rows, ...)."""
-        return np.asarray(np.add.reduceat(values, self.starts[:-1], axis=0))
+        return np.add.reduceat(values, self.starts[:-1], axis=0)
 
     def moments(
         self, windows: int | None = None, *, edges: Any = None, offered: bool = True

@@ -223,7 +223,7 @@ def last_reward(rewards: Array, starts: Array) -> Array:
 
 def largest_reward(rewards: Array, starts: Array) -> Array:
     """Return the largest reward of every group (k,), NaN where all are missing."""
-    return np.asarray(np.fmax.reduceat(rewards, starts))
+    return np.fmax.reduceat(rewards, starts)
 
 
 def reward_sum(rewards: Array, starts: Array) -> Array:

@@ -66,7 +66,7 @@ class SplitRounds:
 
     def start_of(self, column: Any) -> Array:
         """Return where the round of every row of a column of ids began (n,)."""
-        return np.asarray(self.firsts[np.searchsorted(self.ids, hashes(column))])
+        return self.firsts[np.searchsorted(self.ids, hashes(column))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ class Windows:
             Rows of the log; needed where windows are equal shares of them.
         """
         if self.edges is None or times is None:
-            return np.asarray(positions * self.count // total_rows)
+            return positions * self.count // total_rows
         # A window holds its first edge, and the last window its end as well.
         index = np.searchsorted(self.edges, times, side="right") - 1
         index = np.minimum(index, self.count - 1)
@@ -137,7 +137,7 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
         step = _positive_step(every)
         begin = float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
-        return np.asarray(begin + step * np.arange(windows + 1))
+        return begin + step * np.arange(windows + 1)
     steps, unit = _calendar_step(every)
     origin, end = (
         int(time.astype(f"datetime64[{unit}]").astype(np.int64))
@@ -163,7 +163,7 @@ def continued_edges(
     """
     begin = edges[-1:] if first >= edges[-1] else edges[-2:]
     if last <= edges[-1] and len(begin) == 2:
-        return np.asarray(begin)
+        return begin
     if windows is not None:
         return np.concatenate(
             [begin, _cut(edges[-1], last, whole_number("windows", windows, 1))]

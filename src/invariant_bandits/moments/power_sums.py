@@ -201,7 +201,7 @@ class PowerSums:
 
     def covariance(self) -> Array:
         """Within-window covariances (m, d, d)."""
-        return np.asarray(self.scatter / self.count[:, None, None])
+        return self.scatter / self.count[:, None, None]
 
     def tail_weight(self, columns: int) -> Array:
         """Mean over the first `columns` variables of kurtosis / 3, per window (m,): 1 for Gaussian rows.

@@ -256,7 +256,7 @@ class PaperWorld:
                 random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
                 for size in self.blocks
             ]
-        return np.asarray(basis @ block_diag(*roots))
+        return basis @ block_diag(*roots)
 
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
