@@ -18,6 +18,7 @@ from invariant_bandits.logs.column_names import ROLES
 from invariant_bandits.logs.schema import toml_overrides
 
 MOST_ARMS_SHOWN = 20
+"""Arms in the list that a command prints: about a screen with the columns."""
 
 
 column = partial(Option, metavar="COLUMN")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,9 +21,9 @@ from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.moments.batches import (
     checked_counts,
-    even_places,
+    even_windows,
     finite_times,
-    place_times,
+    window_of_times,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -41,12 +41,9 @@ def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
         return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(
             n, actions, dtype=np.int64
         )
-    stored = isinstance(offered, StoredRows)
-    flat = (
-        offered
-        if stored
-        else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
-    )
+    flat = offered
+    if not isinstance(offered, StoredRows):
+        flat = np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
     return flat, checked_counts("counts", counts, len(flat))
 
 
@@ -123,16 +120,11 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
     most = max(1, spill.AT_ONCE // feedback.dim)
     start = 0
     while start < feedback.rounds:
-        stop = (
-            int(
-                np.searchsorted(
-                    feedback.starts, feedback.starts[start] + most, side="right"
-                )
-            )
-            - 1
-        )
-        yield start, max(stop, start + 1)
-        start = max(stop, start + 1)
+        last_row = feedback.starts[start] + most
+        stop = int(np.searchsorted(feedback.starts, last_row, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop
 
 
 def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
@@ -418,16 +410,17 @@ class Feedback:
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        few = (
-            not isinstance(self.offered, StoredRows)
-            and self.offered.size <= spill.IN_MEMORY
-        )
-        for part in [self] if few else (self.between(*at) for at in segments(self)):
-            values = {name: getattr(part, name) for name in PER_ROW}
-            yield replace(
-                part,
-                **{name: rows[:] for name, rows in values.items() if rows is not None},
-            )
+        is_stored = isinstance(self.offered, StoredRows)
+        parts: Iterable[Feedback] = [self]
+        if is_stored or self.offered.size > spill.IN_MEMORY:
+            parts = (self.between(start, stop) for start, stop in segments(self))
+        for part in parts:
+            arrays = {}
+            for name in PER_ROW:
+                rows = getattr(part, name)
+                if rows is not None:
+                    arrays[name] = rows[:]
+            yield replace(part, **arrays)
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """Return `function` of every part, one number per offered action (rows,).
@@ -501,34 +494,27 @@ class Feedback:
             raise InputError("edges were given, but this feedback has no times")
         m = 8 if windows is None and edges is None else windows
         moments = WindowedMoments.empty(self.dim, m, edges=edges, offered=offered)
-        at_edges = (
-            None
-            if edges is None
-            else place_times(self.rounds, self.times, moments.edges)
-        )
-        window = (
-            even_places(self.rounds, moments.windows) if at_edges is None else at_edges
-        )
+        if edges is None:
+            window = even_windows(self.rounds, moments.windows)
+        else:
+            window = window_of_times(self.rounds, self.times, moments.edges)
         for start, part in in_parts(self):
-            others = (
-                {"offered": part.offered, "offered_counts": part.counts}
-                if offered
-                else {}
-            )
-            own = window[start : start + part.rounds]
             moments.update(
-                part.offered[part.logged_rows], part.rewards, window=own, **others
+                part.offered[part.logged_rows],
+                part.rewards,
+                window=window[start : start + part.rounds],
+                offered=part.offered if offered else None,
+                offered_counts=part.counts if offered else None,
             )
         return moments
 
     def __repr__(self) -> str:
         least = int(self.counts.min())
         most = int(self.counts.max())
-        actions = f"{least} actions" if least == most else f"{least} to {most} actions"
-        known = (
-            "without propensities" if self.propensities is None else "with propensities"
-        )
+        actions = f"{most}" if least == most else f"{least} to {most}"
+        known = "without" if self.propensities is None else "with"
         full = "" if self.offered_rewards is None else ", full information"
         return (
-            f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions}, {known}{full})"
+            f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions} actions,"
+            f" {known} propensities{full})"
         )

@@ -393,58 +393,51 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
 
 
+KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(
+        ("features", "categorical", *HINTS),
+        (lambda value: _is_list(value) and _are_texts(value), "a list of patterns"),
+    ),
+    "missing": (lambda value: _is_list(value) and _are_texts(value), "a list of texts"),
+    "rename": (
+        lambda value: _is_map(value) and _are_texts([*value, *value.values()]),
+        "new names by old names",
+    ),
+    "reward_values": (
+        lambda value: (
+            _is_map(value) and _are_texts([*value]) and _are_numbers(value.values())
+        ),
+        "numbers by words",
+    ),
+    **dict.fromkeys(
+        ("level_edges", "level_values"),
+        (lambda value: _is_list(value) and _are_numbers(value), "a list of numbers"),
+    ),
+    **dict.fromkeys(
+        ("reward_offset", LEVELS), (lambda value: _are_numbers([value]), "a number")
+    ),
+    **dict.fromkeys(
+        ("full_information", "day_first"),
+        (lambda value: isinstance(value, bool), "true or false"),
+    ),
+    "minimise": (
+        lambda value: value is None or isinstance(value, bool),
+        "true or false",
+    ),
+}
+"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
+
+
 def _is_column(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
-def _is_truth_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _are_texts(value)
-
-
-def _is_list_of_numbers(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _are_numbers(value)
-
-
-def _is_number(value: Any) -> bool:
-    return _are_numbers([value])
-
-
-def _maps_to_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
-
-
-def _maps_to_numbers(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and _are_texts([*value])
-        and _are_numbers(value.values())
-    )
-
-
-PATTERNS = (_is_list_of_texts, "a list of patterns")
-NUMBERS = (_is_list_of_numbers, "a list of numbers")
-KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
-    "missing": (_is_list_of_texts, "a list of texts"),
-    "rename": (_maps_to_texts, "new names by old names"),
-    "reward_values": (_maps_to_numbers, "numbers by words"),
-    "level_edges": NUMBERS,
-    "level_values": NUMBERS,
-    "reward_offset": (_is_number, "a number"),
-    LEVELS: (_is_number, "a number"),
-    "full_information": (_is_truth, "true or false"),
-    "day_first": (_is_truth, "true or false"),
-    "minimise": (_is_truth_or_none, "true or false"),
-}
-"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from invariant_bandits.logs.sources import (
 )
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
-
-if TYPE_CHECKING:
-    pass
 
 
 def _temporary_folder(owner: Any) -> Path:

@@ -46,7 +46,7 @@ def sections(
     if said["estimates"]:
         yield _estimates(said["estimates"], said["reference"])
     if result.calibration is not None:
-        yield _calibration(result.calibration.named(read.feature_map.names))
+        yield _calibration(result.calibration)
     notes = [*said["notes"], *(f"left out: {dropped}" for dropped in read.dropped)]
     notes += [f"{name} method: {words}" for name, words in result.assumptions().items()]
     yield Section("What the numbers rest on", values.sentences(notes))

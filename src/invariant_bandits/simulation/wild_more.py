@@ -320,7 +320,8 @@ def _of_rows(rng: Any, level: float, z: Any, beta: Any, utilities: Any) -> Any:
 
 def _only(flags: Any, values: Any) -> list[Any]:
     """Return the values (n,) where the flags are true, None elsewhere."""
-    return np.where(flags, values, None).tolist()
+    pairs = zip(flags.tolist(), values.tolist(), strict=True)
+    return [value if flag else None for flag, value in pairs]
 
 
 def chatbot(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
