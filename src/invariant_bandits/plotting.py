@@ -210,7 +210,7 @@ def curves(
     *,
     axes: Any = None,
     theme_name: str = "light",
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
 
     A value beyond the frame, of a window that knows too little, is a triangle at its edge.

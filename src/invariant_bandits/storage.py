@@ -392,7 +392,7 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         }
     if isinstance(value, list | tuple):
         return [
-            _split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)
+            _split(each, f"{path}.{index}", arrays) for index, each in enumerate(value)
         ]
     if isinstance(value, np.datetime64):
         return {str(value.dtype): int(value.astype("int64"))}
@@ -445,8 +445,8 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         if get_origin(hint) is not tuple or of[-1] is ...:
             of = of[:1] * len(plain)
         items = [
-            _join(*pair, f"{path}.{place}", arrays)
-            for place, pair in enumerate(zip(of, plain, strict=True))
+            _join(*pair, f"{path}.{index}", arrays)
+            for index, pair in enumerate(zip(of, plain, strict=True))
         ]
         return tuple(items) if get_origin(hint) is tuple else items
     if isinstance(plain, dict):

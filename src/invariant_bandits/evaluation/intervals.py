@@ -105,14 +105,12 @@ def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
     return np.add.reduceat(values, block_starts(len(values), blocks))
 
 
-def block_starts(
-    rounds: int, blocks: int = BLOCKS
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def block_starts(rounds: int, blocks: int = BLOCKS) -> Array:
     """First round of each block."""
     return _starts(rounds, min(blocks, rounds // 2))
 
 
-def _starts(rounds: int, stretches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _starts(rounds: int, stretches: int) -> Array:
     """First round of each of so many stretches, as equal as can be."""
     return np.linspace(0, rounds, stretches + 1)[:-1].round().astype(np.int64)
 

@@ -442,8 +442,8 @@ def _parsed_numbers(
     if column.type == pa.float64():
         return column
     words = compute.utf8_lower(compute.utf8_trim_whitespace(column))
-    places = compute.index_in(words, value_set=pa.array(list(TRUTH)))
-    column = compute.coalesce(pa.array(list(TRUTH.values())).take(places), column)
+    indices = compute.index_in(words, value_set=pa.array(list(TRUTH)))
+    column = compute.coalesce(pa.array(list(TRUTH.values())).take(indices), column)
     with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
     return _one_by_one(column, pa.float64(), float, name, problems)

@@ -144,7 +144,6 @@ def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
         row = stop
 
 
-Whole = np.ndarray[Any, Any]
 PER_ROUND = (
     "counts",
     "actions",
@@ -198,10 +197,10 @@ class Feedback:
     """
 
     offered: Any
-    counts: Whole
-    actions: Whole
+    counts: Array
+    actions: Array
     rewards: Array
-    times: Whole | None = None
+    times: Array | None = None
     propensities: Array | None = None
     offered_propensities: Any = None
     offered_rewards: Any = None
@@ -448,12 +447,12 @@ class Feedback:
         return int(self.offered.shape[1])
 
     @cached_property
-    def starts(self) -> Whole:
+    def starts(self) -> Array:
         """First row of every round, and the number of rows (n + 1,)."""
         return row_starts(self.counts)
 
     @cached_property
-    def logged_rows(self) -> Whole:
+    def logged_rows(self) -> Array:
         """Row of every logged action (n,)."""
         return self.starts[:-1] + self.actions
 

@@ -189,7 +189,7 @@ def explain_unusable(**arrays: Any) -> None:
     )
 
 
-def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
+def finite_times(name: str, times: Any) -> Array:
     """Return numbers or datetimes as an array, or raise InputError."""
     array = np.asarray(times)
     if array.dtype.kind not in "iufM":
@@ -201,7 +201,7 @@ def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
+def checked_edges(edges: Any) -> Array:
     """Edges (m + 1,) as an array of their own, strictly increasing, or InputError."""
     array = finite_times("edges", edges)
     if array.ndim != 1 or len(array) < 2:
@@ -219,8 +219,8 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
 
 
 def window_of_rounds(
-    n: int, window: Any, times: Any, windows: int, edges: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, Any]:
+    n: int, window: Any, times: Any, windows: int, edges: Array | None
+) -> Array:
     """Return the index of the window of each of n rounds (n,).
 
     From `window`, an int or one per round, or from their `times` (n,).
@@ -245,9 +245,7 @@ def window_of_rounds(
     return np.broadcast_to(index, n)
 
 
-def window_of_times(
-    n: int, times: Any, edges: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, Any]:
+def window_of_times(n: int, times: Any, edges: Array | None) -> Array:
     """Return the index of the window of each of n times (n,), which must lie within the edges."""
     if edges is None:
         raise InputError("times were given, but these moments have no edges")

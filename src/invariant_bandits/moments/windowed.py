@@ -65,7 +65,7 @@ class WindowedMoments:
 
     chosen: PowerSums
     offered: PowerSums | None = None
-    edges: np.ndarray[Any, Any] | None = None
+    edges: Array | None = None
 
     # -- reading --
 

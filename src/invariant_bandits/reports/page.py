@@ -40,8 +40,8 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 def heading(words: str, level: int = 2, anchor: str | None = None) -> str:
     """<h1> to <h3>, with an anchor to jump to."""
-    place = "" if anchor is None else f' id="{escape(anchor)}"'
-    return f"<h{level}{place}>{escape(words)}</h{level}>"
+    anchored = "" if anchor is None else f' id="{escape(anchor)}"'
+    return f"<h{level}{anchored}>{escape(words)}</h{level}>"
 
 
 def paragraph(words: str, soft: bool = False) -> str:
