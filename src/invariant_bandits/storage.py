@@ -214,9 +214,9 @@ class ArraySpec:
             _fits(*pair, sizes) for pair in sized
         )
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
-            wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
             raise InputError(
-                f"{name} must be {wanted}, got {array.dtype} {array.shape}"
+                f"{name} must be {self.dtype} of shape ({', '.join(map(str, self.shape))}), "
+                f"where {sizes}, got {array.dtype} {array.shape}"
             )
         inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
@@ -394,7 +394,7 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         }
     if isinstance(value, list | tuple):
         return [
-            _split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)
+            _split(each, f"{path}.{index}", arrays) for index, each in enumerate(value)
         ]
     if isinstance(value, np.datetime64):
         return {str(value.dtype): int(value.astype("int64"))}
@@ -446,8 +446,8 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         if get_origin(hint) is not tuple or of[-1] is ...:
             of = of[:1] * len(plain)
         items = [
-            _join(*pair, f"{path}.{place}", arrays)
-            for place, pair in enumerate(zip(of, plain, strict=True))
+            _join(*pair, f"{path}.{index}", arrays)
+            for index, pair in enumerate(zip(of, plain, strict=True))
         ]
         return tuple(items) if get_origin(hint) is tuple else items
     if isinstance(plain, dict):
@@ -655,8 +655,10 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
     if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
     if metadata.get("format") != str(FORMAT_VERSION):
-        which = f"has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}"
-        raise FileError(f"{name} {which}: a newer release may be needed")
+        raise FileError(
+            f"{name} has format {metadata.get('format')}, this version reads format "
+            f"{FORMAT_VERSION}: a newer release may be needed"
+        )
     if metadata.get("kind") != kind:
         raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
 

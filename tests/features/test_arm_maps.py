@@ -17,8 +17,8 @@ from invariant_bandits.features.sharing import (
     slopes_differ,
 )
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import read_moments, read_rounds
 from labelled_logs import labelled_log
+from reading import read_moments, read_rounds
 
 LOG = labelled_log(seed=3, rounds=1000)
 CONTEXT = RowFeatures(
@@ -53,7 +53,7 @@ def rows_of(features, context, labels=None):
 
 def test_rows_when_serving_are_those_of_the_log():
     features = read_moments(LOG.table()).feature_map
-    batch = next(read_rounds(LOG.table(), feature_map=features))
+    batch = next(read_rounds(LOG.table(), features=features))
     at = 17
     context = {
         "age": LOG.contexts[at, 0],
@@ -275,7 +275,7 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
     np.testing.assert_allclose(
         read.of_arms.gram[0, 0], own[rows].T @ own[rows], atol=1e-8
     )
-    batch = next(read_rounds(log, feature_map=read.feature_map))
+    batch = next(read_rounds(log, features=read.feature_map))
     np.testing.assert_allclose(batch.features[rows, :3], own[rows], atol=1e-9)
 
 

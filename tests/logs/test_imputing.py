@@ -8,9 +8,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.features.columns import Column
 from invariant_bandits.features.rows import RowFeatures
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.reader import RARE
 from log_tables import lists_of_offered, planted_log, rows_per_action
+from reading import read_moments
 
 ROUNDS = 6000
 MISSING = {"price": 0.3, "age": 0.3, "country": 0.3}

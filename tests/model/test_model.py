@@ -9,9 +9,9 @@ from invariant_bandits.features.columns import Column
 from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
+from reading import read_moments
 
 NEED_MORE = ("disjoint-linucb",)  # how many actions there are
 

@@ -8,7 +8,6 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.features import sharing
 from invariant_bandits.features.arm_maps import (
     OwnCoefficients,
@@ -18,6 +17,7 @@ from invariant_bandits.features.arm_maps import (
 from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.reports import model_page, values
 from linear_logs import SCHEMA, linear_log
+from reading import read_feedback
 
 SILENT = "The context cannot change the choice, every context gets the same arm: all 6 arms share the slopes"
 

@@ -38,7 +38,8 @@ from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.features.columns import Column
 from invariant_bandits.features.rows import RowFeatures
-from invariant_bandits.logs.pruning import fewest_rounds, prune
+from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.windows import fewest_rounds
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD

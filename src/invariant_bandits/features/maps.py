@@ -207,6 +207,10 @@ class FeatureMap(Protocol):
         """Return φ (n, q) of standardised rows and of the indices (n,) of the arms."""
         return rows
 
+    def cross_rows(self, rows: Array) -> Array:
+        """Return φ (n, q) of standardised rows; of labelled arms with the position of an arm behind them."""
+        return rows
+
     def own_contexts(self, contexts: Array, codes: Array) -> Array:
         """Return standardised rows (n, d) with only what concerns the arms of these indices (n,)."""
         return contexts

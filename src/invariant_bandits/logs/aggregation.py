@@ -114,18 +114,6 @@ class AggregationPlan:
             offered=reader.schema.has_offered and not features.labels,
         )
 
-    def window_of(self, task: Task, rounds: Rounds) -> Array:
-        """Return the window of each round (n,); −1 outside the edges."""
-        edges = self.windows.edges
-        times = rounds.times
-        if edges is None or times is None:
-            position = task.positions(rounds.rows)
-            return np.asarray(position * self.windows.count // self.total_rows)
-        window = np.minimum(
-            np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
-        )
-        return np.where(times > edges[-1], -1, window)
-
     def rounds(self, task: Task, partial: Partial) -> Iterator[tuple[Rounds, Array]]:
         """Yield the rounds of a task that lie within the edges, and the window of each (n,)."""
         if self.spool is not None and self.logit is not None:
@@ -135,7 +123,9 @@ class AggregationPlan:
                 yield Rounds(task.file, window, features, rewards, arm=arms), window
             return
         for rounds in self.reader.rounds(task, partial.report):
-            window = self.window_of(task, rounds)
+            window = self.windows.index_of(
+                task.positions(rounds.rows), rounds.times, self.total_rows
+            )
             outside = window < 0
             partial.report.add(
                 "outside the window edges", rounds.file, rounds.rows[outside]

@@ -428,8 +428,8 @@ def _parsed_numbers(
     if column.type == pa.float64():
         return column
     words = compute.utf8_lower(compute.utf8_trim_whitespace(column))
-    places = compute.index_in(words, value_set=pa.array(list(TRUTH)))
-    column = compute.coalesce(pa.array(list(TRUTH.values())).take(places), column)
+    indices = compute.index_in(words, value_set=pa.array(list(TRUTH)))
+    column = compute.coalesce(pa.array(list(TRUTH.values())).take(indices), column)
     with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
     return _one_by_one(column, pa.float64(), float, name, problems)
@@ -576,9 +576,9 @@ def find_time_format(
     if day_first is None:
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
-        such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
         raise InputError(
-            f"{such}; say which (day_first = true or false; --day-first or --month-first)"
+            f"schema: dates such as {words[0].strip()} may begin with the day or the month; say "
+            "which (day_first = true or false; --day-first or --month-first)"
         )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"

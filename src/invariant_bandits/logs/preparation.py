@@ -308,8 +308,9 @@ def cut_levels(
     # The labels are rounded: each must still lie in its level.
     labels = [float(label) for label in level_labels(medians)]
     if len(np.unique(np.searchsorted(edges, labels, side="right"))) < count:
-        fewer = "some numbers come so often that fewer levels are needed"
-        raise InputError(f"{impossible}, {fewer}")
+        raise InputError(
+            f"{impossible}, some numbers come so often that fewer levels are needed"
+        )
     return tuple(edges.tolist()), tuple(medians)
 
 

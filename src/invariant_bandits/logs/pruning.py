@@ -11,10 +11,8 @@ from invariant_bandits.checks import (
 )
 from invariant_bandits.features.collinearity import Dropped, collinear_features
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.logs.windows import join_sparse
 from invariant_bandits.moments.windowed import WindowedMoments
-
-HARDLY_ANY = 10
-"""Rounds below which a window is not worth one of its own."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,6 @@ class Pruned:
     feature_map: FeatureMap
     dropped: tuple[Dropped, ...]
     notes: tuple[str, ...]
-
-
-def fewest_rounds(dim: int) -> int:
-    """Return how many rounds a window needs: three per coefficient, intercept included."""
-    return 3 * (dim + 1)
 
 
 def prune(
@@ -76,7 +69,7 @@ def prune(
     >>> pruned.feature_map.names, str(pruned.dropped[0])
     (('price', 'discount'), 'tax is constant within every window')
     """
-    joined, notes = _joined(moments)
+    joined, notes = join_sparse(moments)
     dropped: tuple[Dropped, ...] = ()
     if options is not None:
         feature_map, dropped, _ = feature_map.learned(joined, options)
@@ -94,44 +87,3 @@ def prune(
         joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
         feature_map = feature_map.without(unusable)
     return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
-
-
-def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
-    """Return moments without windows of hardly any rounds, and what was done in words.
-
-    At least two windows must remain.
-
-    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
-    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
-    until each has enough rounds; what is left joins the last.
-    """
-    enough = fewest_rounds(moments.dim)
-    counts = moments.counts
-    long = counts >= enough
-    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
-    least = min(HARDLY_ANY, enough) if carried else enough
-    starts = [0]
-    rounds = 0.0
-    for window, count in enumerate(counts):
-        if rounds >= least:
-            starts.append(window)
-            rounds = 0.0
-        rounds += count
-    if rounds < least and len(starts) > 1:
-        starts.pop()
-    many = moments.windows
-    left = len(starts)
-    if left < 2:
-        needed = (
-            f"at least 2 with {least} rounds each are needed for {moments.dim} features"
-        )
-        raise InputError(
-            f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}"
-        )
-    if left == many:
-        return moments, []
-    short = (
-        f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
-    )
-    note = f"{short} and were joined to a neighbour: {left} windows remain"
-    return moments.regrouped(np.array(starts)), [note]

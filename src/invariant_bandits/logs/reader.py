@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, format_names
 from invariant_bandits.features.arm_maps import (
-    ArmFeatures,
     OwnCoefficients,
     PooledLevels,
 )
@@ -29,7 +28,6 @@ from invariant_bandits.logs.decode import (
     vector_width,
 )
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
 from invariant_bandits.logs.schema import PROBABILITIES, Schema
@@ -37,6 +35,9 @@ from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 AnyFeatures: TypeAlias = FeatureOptions | FeatureMap
 """What to make of the columns: options, or a feature map that was learned before."""
@@ -189,17 +190,19 @@ def map_features(rounds: Rounds, features: FeatureMap) -> Iterator[Rounds]:
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
 
-def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
-    """Return rounds of labelled arms that have whole contexts as features.
+def standardised_rounds(rounds: Rounds, features: FeatureMap) -> Rounds:
+    """Return rounds of encoded rows with standardised rows, of which `FeatureMap.cross_rows` makes φ.
 
-    Rows of `offered` are the context with the position of the arm behind it, from which
-    `ArmFeatures.cross_rows` makes φ: with own coefficients a row of φ is as many times longer as there
-    are arms.
+    Of labelled arms, rows of `offered` are the context with the position of the arm behind it: a row of φ
+    may be as many times longer as there are arms.
     """
-    contexts = features.standardise(rounds.features)
-    repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
-    offered = np.column_stack([repeated, np.asarray(rounds.offered_arms)])
-    return replace(rounds, features=contexts, offered=offered)
+    standard = features.standardise(rounds.features)
+    if rounds.offered_arms is None:
+        offered = features.standardise(np.asarray(rounds.offered))
+    else:
+        repeated = np.repeat(standard, rounds.offered_counts, axis=0)
+        offered = np.column_stack([repeated, rounds.offered_arms])
+    return replace(rounds, features=standard, offered=offered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,6 +525,37 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     )
 
 
+def encoded_rounds(
+    log: Log, features: FeatureMap, report: QualityReport, latest: int | None = None
+) -> Iterable[Rounds]:
+    """Yield batches of rounds with encoded features, in the order of the log.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureMap
+        What encodes the columns.
+    report : QualityReport
+        It counts the problems found while reading.
+    latest : int, optional
+        Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
+        hold only earlier rounds are skipped.
+    """
+    if len(features.labels) > MOST_LEVELS:
+        raise InputError(
+            f"the log has {len(features.labels):,} arms; evaluation reads all that was offered, "
+            f"of at most {MOST_LEVELS} arms"
+        )
+    reader = reader_of(log, features)
+    batches = (
+        rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
+    )
+    if latest is None or not log.schema.labelled:
+        return batches
+    return last_rounds(batches, latest)
+
+
 def starting_features(log: Log, features: AnyFeatures) -> FeatureMap:
     """Return the feature map itself, if it fits the log, or one that encodes as options say.
 
@@ -542,8 +576,10 @@ def starting_features(log: Log, features: AnyFeatures) -> FeatureMap:
             "features must be those of labelled arms just if the log has labels (--arm)"
         )
     if features.labels and features.labels != log.arms.labels:
-        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
-        raise InputError(f"features are those of the arms {both}")
+        raise InputError(
+            f"features are those of the arms {format_names(features.labels)}, the log has "
+            f"{format_names(log.arms.labels)}"
+        )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(
             "centre: the log has no offered actions with features of their own"
@@ -594,9 +630,10 @@ def rare_categories(log: Log, features: FeatureMap) -> list[str]:
         ]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
-            words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
             notes.append(
-                f"{words} are rare and have no feature; --max-categories {len(counts)} gives them one"
+                f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % "
+                f"of its rows) are rare and have no feature; --max-categories {len(counts)} "
+                "gives them one"
             )
     return notes
 

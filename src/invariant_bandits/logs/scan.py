@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmFeatures
 from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
@@ -15,7 +16,6 @@ from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, LogitWeights
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.engines import run_tasks
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     AnyFeatures,
@@ -26,6 +26,9 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.windows import Windows, windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 Progress: TypeAlias = Callable[[int, int | None, float], None]
 """Called with the rows read so far, all rows if their number is known, and the seconds passed."""
@@ -187,10 +190,7 @@ class Scan:
 
     def check(self, report: QualityReport) -> None:
         """Raise InputError if the log has more problems than the caller accepts."""
-        if self.strict:
-            report.refuse_problems()
-        report.require_rounds(self.keep_going)
-        report.require_choices(self.keep_going)
+        report.check(strict=self.strict, keep_going=self.keep_going)
 
 
 @dataclass(frozen=True)
@@ -267,10 +267,57 @@ def open_scan(
     demands :
         Further fields of `Scan`.
     """
-    if sum(value is not None for value in (windows, every, edges)) > 1:
-        raise InputError("give only one of windows, every and edges")
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError(
             "schema: chosen is missing; moments are those of chosen actions"
         )
     return Scan(log=log, windows=windows_of(log, windows, every, edges), **demands)
+
+
+def read_arm_sample(
+    log: Log, features: ArmFeatures, *, most: int = SAMPLE_ROUNDS
+) -> ArmSample:
+    """Return at most about `most` rounds of clicks, spread over the whole log.
+
+    All rounds if they are few, otherwise those that a hash of the row number selects: the same every time.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : ArmFeatures
+        As `Log.moments` learned them.
+    most : int
+        How many rounds.
+    """
+    scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+    aggregate = scan.run(features, sample=whole_number("most", most, 1))
+    scan.check(aggregate.report)
+    sample = aggregate.sample(features)
+    if sample is None:
+        raise InputError("rewards must be 0 or 1 to sample clicks")
+    return sample
+
+
+def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap:
+    """Return the map that encodes the columns of a log; nothing is scaled or left out.
+
+    Features of labelled arms are learned from the whole log: their contexts are standardised.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    options : FeatureOptions, FeatureMap, ArmFeatures or None
+        Interactions, centring, and how many categories a column may have; or a map, which is checked.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0], "country": ["DE", "FR"]}))
+    >>> read_feature_map(log).names
+    ('country=DE', 'country=FR')
+    """
+    options = options or FeatureOptions()
+    if log.schema.labelled and isinstance(options, FeatureOptions):
+        scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+        return scan.learn(options).features
+    return starting_features(log, options)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from invariant_bandits.logs.sources import (
 )
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
-
-if TYPE_CHECKING:
-    pass
 
 
 def _temporary_folder(owner: Any) -> Path:
@@ -422,9 +419,9 @@ class RowCollector:
                 )
             self._file.flush()
         except OSError as error:
-            full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
             raise FileError(
-                f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)"
+                f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror}); "
+                "set TMPDIR to a larger folder, or take fewer rounds (latest)"
             ) from None
 
     def drop(self, rows: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -41,12 +41,17 @@ from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
-from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
+from invariant_bandits.logs.scan import (
+    LogMoments,
+    Progress,
+    open_scan,
+    read_arm_sample,
+)
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.survey import MOST_LEVELS
+from invariant_bandits.logs.windows import join_short_ends
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -55,10 +60,6 @@ from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
-SHORT, LONG = 0.25, 1.5
-"""Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
-that is above the second, such as one that was joined before.
-"""
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""
 
@@ -301,11 +302,11 @@ def model_of_log(
     notes: tuple[str, ...],
 ) -> Model:
     """Make the model of a log whose moments were read; `how` is how `open_scan` cut and read it."""
-    moments, join, joined = join_short_ends(read.moments)
+    ends = join_short_ends(read.moments.counts)
     fields: dict[str, Any] = {
         "schema": read.schema,
         "quality": read.quality,
-        "notes": (*notes, *joined),
+        "notes": (*notes, *ends.notes),
     }
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
@@ -314,11 +315,12 @@ def model_of_log(
                 read.sample or read_arm_sample(log, learned), learned
             )
             odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
-            unbiased = join(odds.moments).residual_after(start_at.bias)
+            unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
         coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+    moments = ends.join(read.moments)
     return model_of(moments, read.feature_map, start, options=options, **fields)
 
 
@@ -410,12 +412,13 @@ def pooled_model(
                 root * linear + (rewards - expected) / root,
                 window=window,
             )
-    moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
+    ends = join_short_ends(moments.counts)
+    moments = ends.join(replace(moments, edges=read.moments.edges))
     about = f"coefficients: {read.sharing}"
     sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
     words = (
         *notes,
-        *joined,
+        *ends.notes,
         about,
         SOURCES[table.source],
         *([sampled] if sample.share < 1.0 else []),
@@ -427,47 +430,12 @@ def pooled_model(
     }
     fields |= {
         "notes": words,
-        "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None,
+        "log_odds": LogOdds(levels.theta, ends.join(odds)) if clicks else None,
     }
     shared = model_of(moments, features.population, start, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
     return Model(policy, start.name, features, **fields)
-
-
-def join_short_ends(
-    moments: WindowedMoments,
-) -> tuple[
-    WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]
-]:
-    """Moments whose first and last window have joined their neighbours if they are short, what does the same
-    to other moments of these windows, and a note of it.
-
-    A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
-    period of its own.
-    """
-    counts = moments.counts
-    starts = list(range(moments.windows))
-    notes = []
-    usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
-    for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
-        if (
-            len(starts) > 2
-            and 0.0 < counts[end] < SHORT * usual
-            and counts[beside] < LONG * usual
-        ):
-            starts.pop(at)
-            about = f"{int(counts[end]):,} rounds, others {int(usual):,}"
-            notes.append(
-                f"the {name} window has few rounds ({about}): it was joined to its neighbour"
-            )
-    if not notes:
-        return moments, lambda same: same, ()
-    return (
-        moments.regrouped(np.array(starts)),
-        lambda same: same.regrouped(np.array(starts)),
-        tuple(notes),
-    )
 
 
 class PolicyStart(NamedTuple):

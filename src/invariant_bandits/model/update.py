@@ -30,14 +30,16 @@ from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_arm_sample, read_moments
-from invariant_bandits.logs.scan import Progress
+from invariant_bandits.logs.scan import Progress, read_arm_sample
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.windows import continued_edges
+from invariant_bandits.logs.windows import (
+    continued_edges,
+    join_short_ends,
+    with_new_windows,
+)
 from invariant_bandits.model.fit import (
     PolicyStart,
     caution_of,
-    join_short_ends,
     logistic_start,
     model_of,
     read_log_odds,
@@ -385,8 +387,7 @@ def update_model(
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-    read = read_moments(
-        log,
+    read = log.moments(
         features=features,
         strict=strict,
         keep_going=keep_going,
@@ -395,15 +396,15 @@ def update_model(
     )
     places = new_places(model.moments, features)
     old = model.moments.padded(places) if len(places) else model.moments
-    read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
-    joined, join, _ = join_short_ends(_joined(old, read.moments))
+    all_windows = with_new_windows(old, read.moments)
+    ends = join_short_ends(all_windows.counts)
     odds, new_odds = _log_odds(model, log, features, places, how)
-    odds = None if odds is None else replace(odds, moments=join(odds.moments))
+    odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
-        joined,
+        ends.join(all_windows),
         features,
         start,
         log_odds=odds,
@@ -468,7 +469,7 @@ def _log_odds(
         start = logistic_start(read_arm_sample(log, features), features)
         theta[of_new] = start.theta[of_new]
     new = read_log_odds(log, features, theta, **how)
-    return LogOdds(theta, _joined(before.moments, new.moments)), new
+    return LogOdds(theta, with_new_windows(before.moments, new.moments)), new
 
 
 def _windows(
@@ -508,14 +509,3 @@ def _require_new(old: WindowedMoments, new: WindowedMoments) -> None:
     if np.array_equal(end.counts, new.counts) and same_rewards:
         words = "the new log holds the rounds that the model ends with"
         raise InputError(f"{words}: they must not be counted twice")
-
-
-def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
-    """The windows of both; new rounds within the last old window are added to it."""
-    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
-        return old.followed_by(new)
-    last = old.between(old.windows - 1, old.windows) + new.between(0, 1)
-    both = (
-        last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
-    )
-    return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))

@@ -193,11 +193,9 @@ class CsvSource(TextSource):
         with naming_file(path):
             table, bad = _parsed(sample[dialect.before :], dialect, None)
         if bad and not len(table):
-            wanted = (
-                f"as many values as its header ({format_names(self.headers[path])})"
-            )
             raise FileError(
-                f"{path} is not readable: none of its first rows has {wanted}"
+                f"{path} is not readable: none of its first rows has as many values as its "
+                f"header ({format_names(self.headers[path])})"
             )
         schema = table.schema
         grouped = self.grouped.setdefault(path, set())
