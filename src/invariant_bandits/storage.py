@@ -214,9 +214,9 @@ class ArraySpec:
             _fits(*pair, sizes) for pair in sized
         )
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
-            wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
             raise InputError(
-                f"{name} must be {wanted}, got {array.dtype} {array.shape}"
+                f"{name} must be {self.dtype} of shape ({', '.join(map(str, self.shape))}), "
+                f"where {sizes}, got {array.dtype} {array.shape}"
             )
         inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
@@ -362,7 +362,8 @@ def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Split a dataclass into plain settings and arrays, which are named by their path: "prior.mean".
 
     Fields hold arrays, numbers, texts, dates, or lists, mappings and dataclasses of these. A field whose
-    metadata say `stored=False` is left out.
+    metadata say `stored=False` is left out. If a field may hold any class that derives from a protocol, the
+    state names the class.
     """
     arrays: dict[str, Array] = {}
     return _split(value, "", arrays), arrays
@@ -378,7 +379,8 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
             for each in fields(value)
             if each.init and each.metadata.get("stored", True)
         ]
-        value = {each.name: getattr(value, each.name) for each in own}
+        names = {CLASS: type(value).__name__} if _has_protocol(type(value)) else {}
+        value = names | {each.name: getattr(value, each.name) for each in own}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
         plain = {
@@ -392,7 +394,7 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         }
     if isinstance(value, list | tuple):
         return [
-            _split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)
+            _split(each, f"{path}.{index}", arrays) for index, each in enumerate(value)
         ]
     if isinstance(value, np.datetime64):
         return {str(value.dtype): int(value.astype("int64"))}
@@ -405,6 +407,7 @@ def from_state(
     """Make the dataclass that `to_state` split; `others` are fields that were left out."""
     hints = _hints(kind)
     names = dict.fromkeys([*settings, *(name.partition(".")[0] for name in arrays)])
+    names.pop(CLASS, None)
     return kind(
         **others,
         **{
@@ -420,12 +423,10 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         return None
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     for each in kinds:
-        if (
-            is_dataclass(each)
-            and isinstance(plain, dict)
-            and plain.keys() <= _hints(each).keys()
-        ):
-            return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
+        if isinstance(each, type) and is_dataclass(each) and isinstance(plain, dict):
+            is_named = plain.get(CLASS) in (None, each.__name__)
+            if is_named and plain.keys() - {CLASS} <= _hints(each).keys():
+                return from_state(each, plain, under(arrays, f"{path}."))
     hint = kinds[0]
     if is_dataclass(hint):
         raise InputError(f"{path} must have the fields of {hint}, got {plain!r:.80}")
@@ -445,8 +446,8 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         if get_origin(hint) is not tuple or of[-1] is ...:
             of = of[:1] * len(plain)
         items = [
-            _join(*pair, f"{path}.{place}", arrays)
-            for place, pair in enumerate(zip(of, plain, strict=True))
+            _join(*pair, f"{path}.{index}", arrays)
+            for index, pair in enumerate(zip(of, plain, strict=True))
         ]
         return tuple(items) if get_origin(hint) is tuple else items
     if isinstance(plain, dict):
@@ -460,8 +461,28 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
     return plain
 
 
+CLASS = "class"
+"""Setting with the name of a class that derives from a protocol; no field can have this name."""
+
+
+def _is_protocol(kind: Any) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
+
+
+def _has_protocol(kind: type) -> bool:
+    return any(map(_is_protocol, kind.__mro__))
+
+
 def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the kinds of value that a field may hold: for a protocol, all classes that derive from it."""
+    if _is_protocol(hint):
+        return _derived(hint)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _derived(kind: type) -> tuple[type, ...]:
+    known: list[type] = kind.__subclasses__()
+    return (*known, *(each for base in known for each in _derived(base)))
 
 
 _hints: Callable[[Any], dict[str, Any]] = cache(
@@ -634,8 +655,10 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
     if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
     if metadata.get("format") != str(FORMAT_VERSION):
-        which = f"has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}"
-        raise FileError(f"{name} {which}: a newer release may be needed")
+        raise FileError(
+            f"{name} has format {metadata.get('format')}, this version reads format "
+            f"{FORMAT_VERSION}: a newer release may be needed"
+        )
     if metadata.get("kind") != kind:
         raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
 

@@ -16,7 +16,7 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.effects import effect_paths
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 
 ARMS, NOISE, LARGE = 3, 8.0, 3.0
 

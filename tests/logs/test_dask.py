@@ -19,10 +19,10 @@ import cluster_tasks
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs import scan
 from invariant_bandits.logs.formats import columnar
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
 from log_tables import many_row_groups, rows_per_action, wide
+from reading import read_moments
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.system

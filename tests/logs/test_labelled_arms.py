@@ -10,17 +10,16 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments, storage
+from invariant_bandits.features.arm_maps import OwnCoefficients
 from invariant_bandits.logs import spill
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import (
-    read_arm_sample,
-    read_moments,
-    read_rounds,
-    read_schema,
-)
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.reader import encoded_rounds
+from invariant_bandits.logs.scan import read_arm_sample
 from labelled_logs import LABELS, labelled_log
+from reading import read_feedback, read_moments, read_rounds, read_schema
 from worlds import assert_same_moments
 
 LOG = labelled_log(seed=0)
@@ -60,7 +59,7 @@ def as_parquet(folder):
 def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
     read = read_moments(make(tmp_path), edges=EDGES)
     assert read.feature_map.labels == LABELS
-    assert read.feature_map.coding == "own"
+    assert isinstance(read.feature_map, OwnCoefficients)
     assert read.feature_map.context_names == ("1", "age", "hour", "country=DE")
     z, window = contexts(), np.searchsorted(EDGES, LOG.times, side="right") - 1
     for i in range(6):
@@ -144,7 +143,7 @@ def test_one_reward_that_is_no_click_is_noticed():
 
 def test_the_sample_is_spread_over_the_log_and_always_the_same():
     features = read_moments(TABLE).feature_map
-    sample = read_arm_sample(TABLE, features, most=1000)
+    sample = read_arm_sample(open_log(TABLE), features, most=1000)
     assert 800 < len(sample.rewards) < 1200  # 1000 ± 27 in a random draw
     assert sample.share == 0.25
     z = contexts()
@@ -157,10 +156,10 @@ def test_the_sample_is_spread_over_the_log_and_always_the_same():
     ] * 4
     np.testing.assert_array_equal(sample.arms, LOG.arms[places])
     np.testing.assert_array_equal(sample.rewards, LOG.rewards[places])
-    whole = read_arm_sample(TABLE, features)
+    whole = read_arm_sample(open_log(TABLE), features)
     np.testing.assert_allclose(whole.contexts, z, atol=1e-9)
     np.testing.assert_array_equal(
-        read_arm_sample(TABLE, features, most=1000).arms, sample.arms
+        read_arm_sample(open_log(TABLE), features, most=1000).arms, sample.arms
     )
 
 
@@ -234,7 +233,7 @@ def test_a_catalogue_says_when_arms_are_valid_and_what_they_are(tmp_path):
         np.testing.assert_array_equal(mask[:, :4], LOG.active)
         assert mask[:, 4].all()
         features = read_moments(log).feature_map
-        assert features.catalogue_names == ("price",)
+        assert features.traits.names == ("price",)
         np.testing.assert_allclose(
             features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5]
         )
@@ -311,7 +310,7 @@ def test_a_log_without_context_is_a_labelled_log():
 
 
 def test_feedback_of_labelled_arms_is_ready_for_policies():
-    read = ib.evaluation.read_feedback(TABLE)
+    read = read_feedback(TABLE)
     assert read.feedback.rounds == 4000
     assert read.feedback.dim == 16
     np.testing.assert_array_equal(read.feedback.propensities, LOG.propensities)
@@ -387,12 +386,12 @@ def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path, monkeyp
     monkeypatch.setattr(columnar, "ROWS_PER_TASK", 1)
     path = as_parquet(tmp_path)
     features = read_moments(path).feature_map
-    batches = list(read_rounds(path, feature_map=features, latest=500))
+    batches = list(encoded_rounds(open_log(path), features, QualityReport(), 500))
     assert 500 <= sum(len(batch) for batch in batches) < 500 + 371
     np.testing.assert_array_equal(
         np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:]
     )
-    feedback = ib.evaluation.read_feedback(path, latest=500).feedback
+    feedback = read_feedback(path, latest=500).feedback
     np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])
 
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopes, SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
+from reading import read_feedback, read_moments
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
 
@@ -246,7 +246,7 @@ def test_other_policies_decide_among_arms_too(policy, log):
 
 
 def test_the_log_is_evaluated_as_it_is(log):
-    read = ib.evaluation.read_feedback(log.table())
+    read = read_feedback(log.table())
     found = ib.compare(read.feedback, ["auto-isd", "uniform"])
     assert found.verdict("auto-isd").startswith("yes, by")
     assert found.verdict("uniform").startswith("no difference")
@@ -302,7 +302,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(table)
     prior = model.arm_evidence()[0]
-    assert model.feature_map.coding == "shared"
+    assert isinstance(model.feature_map, SharedSlopes)
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(effect.drifts for effect in prior.effects)

@@ -8,10 +8,10 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
-from invariant_bandits.logs.read import read_rounds
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 from invariant_bandits.reports.model_page import report, text
 from many_arms import SPORT, many_arms
+from reading import read_rounds
 
 CONTEXT = {"x0": 1.0, "x1": 0.0, "x2": 0.0}
 

@@ -8,12 +8,16 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.logs import arm_coding
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features import sharing
+from invariant_bandits.features.arm_maps import (
+    OwnCoefficients,
+    SharedSlopes,
+    SharedSlopesWarning,
+)
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.reports import model_page, values
 from linear_logs import SCHEMA, linear_log
+from reading import read_feedback
 
 SILENT = "The context cannot change the choice, every context gets the same arm: all 6 arms share the slopes"
 
@@ -33,7 +37,7 @@ def test_decisions_earn_what_the_best_linear_policy_does(world):
     """Shared slopes earn at most a tenth of it; the seeds are fixed."""
     planted = linear_log(1, **world)
     model = ib.fit_logs(planted.log, SCHEMA)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert model.shared_slopes is None
     assert planted.share_of_best(model) >= 0.95
 
@@ -42,7 +46,7 @@ def test_a_log_with_two_rounds_per_coefficient_gets_own_slopes_where_they_differ
     """252 coefficients and 600 rounds; own slopes earn about .6 of the best, shared ones nothing."""
     planted = linear_log(2, arms=12, columns=20, rounds=600)
     model = ib.fit_logs(planted.log, SCHEMA)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert planted.share_of_best(model) > 0.4
 
 
@@ -57,7 +61,7 @@ def shared():
 
 def test_shared_slopes_are_said_first_everywhere(shared):
     _, model, warning = shared
-    assert model.feature_map.coding == "shared"
+    assert isinstance(model.feature_map, SharedSlopes)
     for said in (
         warning,
         str(model.explain()),
@@ -90,8 +94,8 @@ def partial():
     """4 arms × 41 coefficients where a model carries 100; arms differ in the slopes of five columns."""
     planted = linear_log(4, arms=4, columns=40, rounds=4000, differing=5)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(arm_coding, "MOST_COEFFICIENTS", 100)
-        changed.setattr(arm_coding, "MOST_PARTIAL_COEFFICIENTS", 80)
+        changed.setattr(sharing, "MOST_COEFFICIENTS", 100)
+        changed.setattr(sharing, "MOST_PARTIAL_COEFFICIENTS", 80)
         with pytest.warns(
             SharedSlopesWarning, match=r"^These columns cannot change the choice"
         ) as said:
@@ -102,7 +106,7 @@ def partial():
 def test_a_log_with_too_many_columns_has_own_slopes_where_arms_differ_most(partial):
     planted, model, warning = partial
     encoding = model.feature_map
-    assert (encoding.coding, encoding.own_slopes) == ("partial", 12)
+    assert encoding.own_slopes == 12
     assert {f"x{j:03d}" for j in range(5)} <= set(
         encoding.context_names[1 : encoding.own]
     )
@@ -144,7 +148,7 @@ def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
         {"arm": labels, "price": np.random.default_rng(0).normal(size=10)}
     )
     model = ib.fit_logs(planted.log, SCHEMA, catalogue=catalogue)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert planted.share_of_best(model) >= 0.9
 
 

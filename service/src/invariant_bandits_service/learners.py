@@ -22,8 +22,8 @@ from scipy.special import stdtrit
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
 from invariant_bandits.evaluation.intervals import mean_over_clusters
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base
@@ -315,7 +315,7 @@ class FittedLearner(Learner, kind="model"):
 
     Attributes
     ----------
-    plain : FeatureMap or None
+    plain : RowFeatures or None
         Reads rows of numbers at once, where all columns are such.
     """
 
@@ -327,7 +327,9 @@ class FittedLearner(Learner, kind="model"):
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = (
-            features if isinstance(features, FeatureMap) and features.is_plain else None
+            features
+            if isinstance(features, RowFeatures) and features.is_plain
+            else None
         )
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:

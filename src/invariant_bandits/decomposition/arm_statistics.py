@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,31 +25,18 @@ from invariant_bandits.decomposition.paths import (
     MissingColumn,
     missing_columns,
 )
-from invariant_bandits.logs.arm_features import CODINGS, ArmFeatures
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.maps import CoefficientGroups
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
 @dataclass(frozen=True)
-class ArmLayout:
-    """Coordinates of A arms: first `own` coefficients of every arm, arm by arm, then `shared` ones.
-
-    Parameters
-    ----------
-    arms : int
-        A.
-    own : int
-        Coefficients that every arm has of its own: all d of them ("own" coding), its intercept and some
-        slopes ("partial"), or its intercept ("shared").
-    shared : int
-        Coefficients that all arms have in common; 0 in the "own" coding.
+class ArmLayout(CoefficientGroups):
+    """Coordinates of A arms, in the groups that their feature map says.
 
     >>> ArmLayout.of(arms=3, width=2, coding="own"), ArmLayout.of(arms=3, width=2, coding="shared").dim
     (ArmLayout(arms=3, own=2, shared=0), 4)
     """
-
-    arms: int
-    own: int
-    shared: int = 0
 
     @classmethod
     def of(
@@ -62,25 +48,15 @@ class ArmLayout:
         own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗
         x].
         """
-        if one_of("coding", coding, CODINGS) == "own":
+        if one_of("coding", coding, ("own", "shared")) == "own":
             return cls(arms, width)
         return cls(arms, 1, (width - 1) * (1 + catalogue))
 
     @classmethod
     def of_features(cls, features: ArmFeatures) -> ArmLayout:
         """The layout of the features φ(x, a) that a log was read with."""
-        arms, own = len(features.labels), features.own
-        return cls(arms, own, features.dim - arms * own)
-
-    @cached_property
-    def dim(self) -> int:
-        """Number of coefficients p."""
-        return self.own_dim + self.shared
-
-    @cached_property
-    def own_dim(self) -> int:
-        """Number of coefficients that belong to an arm; the shared ones stand behind them."""
-        return self.arms * self.own
+        groups = features.groups()
+        return cls(groups.arms, groups.own, groups.shared)
 
     @property
     def groups(self) -> Array:
@@ -88,10 +64,6 @@ class ArmLayout:
         result = np.zeros((self.dim, self.own))
         result[: self.own_dim] = np.tile(np.eye(self.own), (self.arms, 1))
         return result
-
-    def arm(self, index: int) -> slice:
-        """The own coordinates of an arm."""
-        return slice(index * self.own, (index + 1) * self.own)
 
     def by_arm(self, values: Array) -> Array:
         """The own part of coefficients (..., p) as (..., A, own)."""
@@ -658,14 +630,7 @@ class ArmStatistics:
         arms = phi[:, : layout.own_dim : layout.own].argmax(axis=1)
         shared = phi[:, layout.own_dim : layout.own_dim + features.width - layout.own]
         contexts = np.hstack([layout.by_arm(phi).sum(axis=1), shared])
-        crossed = (
-            len(features.catalogue_names)
-            if features.coding == "own"
-            else features.crossed
-        )
-        table = np.zeros((layout.arms, 0))
-        if features.catalogue is not None and crossed:
-            table = features.catalogue[:, :crossed]
+        table = features.explaining
         window = _window_of(windows, len(phi))
         statistics = cls._of_rounds(layout, contexts, arms, r, window, table, None)
         return replace(
@@ -695,16 +660,11 @@ class ArmStatistics:
             features.width - layout.own, layout.shared
         )
         square = to_context @ gram.sum(axis=0) @ to_context.T / rounds.sum()
-        table = (
-            np.zeros((layout.arms, 0))
-            if features.catalogue is None
-            else features.catalogue
-        )
         frame = _Frame(
             layout=layout,
             rounds=np.round(rounds),
             context_square=square,
-            catalogue=table,
+            catalogue=features.catalogue,
             terms=features.catalogue_terms[1],
             missing=missing_columns(features.context, features.context_names),
         )

@@ -37,8 +37,8 @@ from invariant_bandits.decomposition.estimator import (
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
+from invariant_bandits.features.arm_maps import TIMES, ArmFeatures
+from invariant_bandits.features.sharing import has_binary_rewards
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
@@ -222,7 +222,7 @@ class _ComputedPaths(NamedTuple):
 
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
-    if isinstance(model.feature_map, ArmFeatures):
+    if model.feature_map.has_levels:
         return list(_paths_of_arms(model))
     paths = direction_effects(model.decomposition)
     if has_binary_rewards(model.moments):  # differences of probabilities
@@ -352,10 +352,10 @@ class FinalEffect:
         return at - rest, at * (1.0 - at) * error
 
 
-def final_arm_effects(
-    features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
-) -> list[FinalEffect]:
-    """Every effect that is one coefficient, where the logs ended; features: those of the prior."""
+def final_arm_effects(model: Any) -> list[FinalEffect]:
+    """Every effect of a model of labelled arms that is one coefficient, where the logs ended."""
+    features = model.feature_map.population
+    prior, statistics = model.arm_evidence()
     windows, dim = _windows_of_arms(prior, statistics), prior.layout.dim
     result = []
     for effect in prior.effects:

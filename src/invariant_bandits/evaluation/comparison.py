@@ -24,17 +24,18 @@ from invariant_bandits.evaluation.estimators import (
     predict_rewards,
 )
 from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import (
     Calibration,
     calibration,
     with_propensities,
 )
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
-from invariant_bandits.logs.arm_features import ArmFeatures, silent_context
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.pruning import fewest_rounds
+from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
+from invariant_bandits.logs.windows import edges_within
 from invariant_bandits.model.fit import caution_of, fitted_spec
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -398,9 +399,12 @@ class Comparison(plotting.ShownInNotebooks):
                 best = other
                 above = its_line.value.value - line.value.value
         if best != first:
-            more = f"{self.with_settings(best)} has the highest estimate, {above:.3g} above {first}"
-            picked = "It is picked afterwards, so it looks better than it is."
-            sentences.insert(0, f"A simple policy may be ahead: {more}. {picked}")
+            sentences.insert(
+                0,
+                f"A simple policy may be ahead: {self.with_settings(best)} has the highest "
+                f"estimate, {above:.3g} above {first}. It is picked afterwards, so it looks "
+                "better than it is.",
+            )
         return sentences
 
     def summary(self) -> str:
@@ -423,19 +427,21 @@ class Comparison(plotting.ShownInNotebooks):
     def _table(self) -> list[str]:
         wide = max(20, *(len(name) for name in self.policies))
         against = f"against {self.reference}" if self.reference else ""
-        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
-        lines = [f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
+        lines = [
+            f"{'policy':<{wide}} {'by':<7} {'value per round':<28} {'against the log':<28} "
+            f"{against:<28} {'eff. rounds':>11}"
+        ]
         for line in self.lines:
             rival = (
                 ""
                 if self.reference in (None, line.policy)
                 else line.against_reference.interval
             )
-            cells = (
-                f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
+            lines.append(
+                f"{line.policy:<{wide}} {line.estimator:<7} {line.value.interval:<28} "
+                f"{line.against_log.interval:<28} {rival:<28} "
+                f"{line.value.effective_sample:>11,.0f}"
             )
-            rounds = f"{line.value.effective_sample:>11,.0f}"
-            lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
     __str__ = summary
@@ -470,7 +476,7 @@ def compare(
 
     Parameters
     ----------
-    feedback : Feedback, LoggedFeedback, or a log as `read_feedback` takes it
+    feedback : Feedback, LoggedFeedback, or a log as `open_log` takes it
         The logged rounds.
     policies : name -> maker, or registered names, optional
         Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers
@@ -648,7 +654,7 @@ def _is_simple(spec: PolicySpec) -> bool:
 
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     """What the context cannot change in the policies that are not simple, as notes."""
-    silent = None if coding is None else silent_context(coding)
+    silent = None if coding is None else coding.silent_context()
     if silent is None:
         return []
     return [f"{silent}. The simple policies that it is compared with have own slopes"]
@@ -662,8 +668,8 @@ def _rounds_of(
         return source, windows
     read = source
     if not isinstance(read, LoggedFeedback):
-        read = read_feedback(
-            source, fit_fraction=fit_fraction, windows=windows, seed=seed
+        read = open_log(source).feedback(
+            fit_fraction=fit_fraction, windows=windows, seed=seed
         )
     return read.feedback, min(windows, read.windows)
 
@@ -696,7 +702,7 @@ def expected_value(
     features : FeatureOptions, optional
         As `fit_logs` was given them.
     weight_missing : sequence of str
-        As in `read_feedback`.
+        Columns on which it depends whether a reward is missing, as in `Log.feedback`.
     latest : int
         How many of the last rounds to look at.
 
@@ -722,9 +728,7 @@ def expected_value(
     chosen: dict[str, Any] = {name: spec}
     chosen.setdefault("frozen", "frozen")
     try:
-        read = read_feedback(
-            source,
-            schema,
+        read = open_log(source, schema).feedback(
             features=features,
             windows=model.moments.windows,
             latest=latest,
@@ -736,7 +740,7 @@ def expected_value(
             # Features count from the mean of the earlier choices, as the model's do.
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
-        edges = _edges(model.moments, feedback)
+        edges = _edges_of_half(model.moments, feedback)
         result = compare(
             feedback, chosen, settings="published", windows=read.windows, edges=edges
         )
@@ -767,21 +771,16 @@ def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated. None if the model's
-    windows are equal shares of the log: not by time, or ending with it and holding equally many rounds.
+def _edges_of_half(moments: WindowedMoments, feedback: Feedback) -> Array | None:
+    """Return edges in time of the windows of the earlier half.
 
-    The model's own edges as far as they lie within; the half begins and ends where its rounds do.
+    None if the windows of the model are equal shares of the log: not by time, or ending with it and holding
+    equally many rounds.
     """
     edges = moments.edges
-    times = feedback.split(0.5)[0].times
-    if edges is None or feedback.times is None or times is None:
+    if edges is None or feedback.times is None:
         return None
-    equal = edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2
-    chosen = [times[0]]
-    least = fewest_rounds(feedback.dim)
-    for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
-        inside = (times < edge).sum() - (times < chosen[-1]).sum()
-        if inside >= least and (times >= edge).sum() >= least:
-            chosen.append(edge)
-    return np.array([*chosen, times[-1]]) if len(chosen) > 1 and not equal else None
+    if edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2:
+        return None
+    half = feedback.split(0.5)[0]
+    return edges_within(moments, np.asarray(half.times), feedback.dim)

@@ -23,7 +23,7 @@ from invariant_bandits.evaluation.intervals import (
     estimated,
     mean_and_error,
 )
-from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
+from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.policies.choice import Policy, as_policy
 from invariant_bandits.policies.past import Past
@@ -228,7 +228,7 @@ class EvaluationTask:
     @cached_property
     def weights(self) -> Array:
         """Importance weights (n,) of the logged actions."""
-        return np.asarray(self.later.of_logged(self.target) / self.later.propensities)
+        return self.later.of_logged(self.target) / self.later.propensities
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +416,7 @@ def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
 
 def replayed_rounds(
     policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0
-) -> Whole:
+) -> Array:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
@@ -457,8 +457,8 @@ def replayed_rounds(
 
 
 def _accepted(
-    policy: Policy, feedback: Feedback, tried: Whole, baseline: float
-) -> Whole:
+    policy: Policy, feedback: Feedback, tried: Array, baseline: float
+) -> Array:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts = feedback.starts.tolist()
     actions = feedback.actions.tolist()
@@ -477,7 +477,7 @@ def _accepted(
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
+def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rows of the offered actions that the policy chooses, learning from these alone.
 
     Parameters
@@ -506,7 +506,7 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
     return np.concatenate(rows)
 
 
-def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
+def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
     starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
     rows = []
@@ -754,7 +754,7 @@ def replay(
 
 
 def accepted_value(
-    feedback: Feedback, accepted: Whole, *, confidence: float = 0.95
+    feedback: Feedback, accepted: Array, *, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
@@ -821,9 +821,7 @@ def importance_weights(feedback: Feedback, target: Array) -> Array:
         raise InputError(
             "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
         )
-    return np.asarray(
-        feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
-    )
+    return feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
 
 
 def checked_target(feedback: Feedback, target: Any) -> Any:
@@ -852,8 +850,10 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
         reasons.append(MISSING.format(100.0 * missing))
     if accepted < MIN_EFFECTIVE:
-        words = f"{accepted} of {feedback.rounds:,} rounds were accepted"
-        reasons.append(f"{words}, {MIN_EFFECTIVE:g} are needed")
+        reasons.append(
+            f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are "
+            "needed"
+        )
     return tuple(reasons)
 
 

@@ -102,17 +102,15 @@ def dependence_of_blocks(values: Array) -> float:
 
 def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
     """Sums of (n,) over at most `blocks` consecutive stretches of at least two rounds, as equal as can be."""
-    return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
+    return np.add.reduceat(values, block_starts(len(values), blocks))
 
 
-def block_starts(
-    rounds: int, blocks: int = BLOCKS
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def block_starts(rounds: int, blocks: int = BLOCKS) -> Array:
     """First round of each block."""
     return _starts(rounds, min(blocks, rounds // 2))
 
 
-def _starts(rounds: int, stretches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _starts(rounds: int, stretches: int) -> Array:
     """First round of each of so many stretches, as equal as can be."""
     return np.linspace(0, rounds, stretches + 1)[:-1].round().astype(np.int64)
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     Reader,
@@ -103,35 +104,15 @@ class AggregationPlan:
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
         reader = self.reader
-        dim = len(self.reader.features.encoded_names)
-        if reader.arms is None:
-            return WindowedMoments.empty(
-                dim, self.windows.count, offered=reader.schema.has_offered
-            )
-        dim = dim if self.logit is None else 1 + self.logit.features.context.dim
+        features = reader.features
+        dim = len(features.encoded_names)
+        if self.logit is not None:
+            dim = 1 + self.logit.features.context.dim
         return WindowedMoments.empty(
-            dim, self.windows.count * (1 if self.is_pooled else len(reader.arms))
+            dim,
+            self.windows.count * features.cells,
+            offered=reader.schema.has_offered and not features.labels,
         )
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether moments are of all arms together, and the sample tells them apart."""
-        return (
-            isinstance(self.reader.features, ArmFeatures)
-            and self.reader.features.coding == "pooled"
-        )
-
-    def window_of(self, task: Task, rounds: Rounds) -> Array:
-        """Return the window of each round (n,); −1 outside the edges."""
-        edges = self.windows.edges
-        times = rounds.times
-        if edges is None or times is None:
-            position = task.positions(rounds.rows)
-            return np.asarray(position * self.windows.count // self.total_rows)
-        window = np.minimum(
-            np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
-        )
-        return np.where(times > edges[-1], -1, window)
 
     def rounds(self, task: Task, partial: Partial) -> Iterator[tuple[Rounds, Array]]:
         """Yield the rounds of a task that lie within the edges, and the window of each (n,)."""
@@ -142,7 +123,9 @@ class AggregationPlan:
                 yield Rounds(task.file, window, features, rewards, arm=arms), window
             return
         for rounds in self.reader.rounds(task, partial.report):
-            window = self.window_of(task, rounds)
+            window = self.windows.index_of(
+                task.positions(rounds.rows), rounds.times, self.total_rows
+            )
             outside = window < 0
             partial.report.add(
                 "outside the window edges", rounds.file, rounds.rows[outside]
@@ -161,11 +144,8 @@ class AggregationPlan:
         """
         from invariant_bandits.logs.kernels import lots
 
-        if (
-            not self.share
-            or rounds.arm is None
-            or not (self.is_pooled or are_clicks(rounds.rewards))
-        ):
+        takes_all = self.reader.features.samples_every_reward
+        if not self.share or not (takes_all or are_clicks(rounds.rewards)):
             return None
         drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
@@ -177,17 +157,17 @@ class AggregationPlan:
         """Add rounds to the windows (n,) of moments."""
         features = rounds.features
         rewards = rounds.rewards
-        others = dict[str, Any]()
-        if rounds.arm is None:
-            others = {
-                "offered": rounds.offered,
-                "offered_counts": rounds.offered_counts,
-            }
-        elif not self.is_pooled:
-            window = window * len(self.reader.arms) + rounds.arm
+        if self.reader.features.cells > 1:
+            window = window * self.reader.features.cells + rounds.arm
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
-        moments.update(features, rewards, window=window, **others)
+        moments.update(
+            features,
+            rewards,
+            window=window,
+            offered=rounds.offered,
+            offered_counts=rounds.offered_counts,
+        )
 
 
 @dataclass
@@ -280,7 +260,7 @@ class Aggregate:
         if partial.moments is not None:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
-    def sample(self, features: ArmFeatures) -> ArmSample | None:
+    def sample(self, features: FeatureMap) -> ArmSample | None:
         """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:

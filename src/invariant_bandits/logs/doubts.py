@@ -62,10 +62,10 @@ class Sentinel:
 
     def doubt(self, name: str) -> str:
         """Say what the value of a column may stand for, and what to do."""
-        where = f"far outside its other values ({self.least:.4g} to {self.most:.4g})"
         return (
-            f"{name!r} is {self.value:g} in {100 * self.share:.2g} % of the first rows, {where}:"
-            f" if that stands for a missing value, say --missing={shlex.quote(f'{name}={self.value:g}')}"
+            f"{name!r} is {self.value:g} in {100 * self.share:.2g} % of the first rows, far "
+            f"outside its other values ({self.least:.4g} to {self.most:.4g}): if that stands "
+            f"for a missing value, say --missing={shlex.quote(f'{name}={self.value:g}')}"
         )
 
 
@@ -103,9 +103,9 @@ def _one_sided_rewards(table: RoleTable, columns: Sequence[ColumnFacts]) -> list
             continue
         evidence = always_usual(column.array, rewards, column.is_text)
         if evidence is not None:
-            how = f"leave it out (--ignore {shlex.quote(column.name)})"
             doubts.append(
-                f"{column.name!r}: {evidence}; if it is known only after the choice, {how}"
+                f"{column.name!r}: {evidence}; if it is known only after the choice, leave it "
+                f"out (--ignore {shlex.quote(column.name)})"
             )
     return doubts
 

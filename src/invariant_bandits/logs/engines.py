@@ -64,9 +64,9 @@ def run_tasks(
         else ENGINES.get(type(engine).__module__.partition(".")[0])
     )
     if kind not in ("local", *ENGINES.values()):
-        names = "'local', 'dask', 'spark'"
         raise InputError(
-            f"engine must be one of {names}, a Client or a SparkSession: {engine!r}"
+            "engine must be one of 'local', 'dask', 'spark', a Client or a SparkSession: "
+            f"{engine!r}"
         )
     if kind == "local":
         if address is not None:

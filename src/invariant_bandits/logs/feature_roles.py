@@ -109,8 +109,10 @@ def _is_feature(
         table.reasons[column.name] = why
         return True
     if column.name.lower() in NAMES["arm"].split() and not table.has("arm"):
-        how = f"--arm {column.name} says that it is"
-        why_not = f"could be the arm, but {column.levels_in_words}; {how}"
+        why_not = (
+            f"could be the arm, but {column.levels_in_words}; --arm {column.name} says that it "
+            "is"
+        )
     table.reasons[f"!{column.name}"] = why_not
     return False
 

@@ -114,9 +114,9 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ModuleNotFoundError:
-        how = "pip install 'invariant-bandits[remote]'"
         raise FileError(
-            f"{address}: {scheme}:// needs the package fsspec: {how}"
+            f"{address}: {scheme}:// needs the package fsspec: pip install "
+            "'invariant-bandits[remote]'"
         ) from None
     try:
         system: tuple[Any, str] = fsspec.core.url_to_fs(address)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.features.catalogue import Catalogue
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import (
-    ArmTable,
-    Catalogue,
-    arm_table,
-    read_catalogue,
-)
+from invariant_bandits.logs.arms import ArmTable, arm_table, read_catalogue
 from invariant_bandits.logs.decode import (
     find_time_format,
     is_text,
     is_time,
 )
-from invariant_bandits.logs.external_sort import with_whole_rounds
+from invariant_bandits.logs.external_sort import in_time_order, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.logged_feedback import (
+    GatheredRounds,
+    LoggedFeedback,
+    feedback_of,
+    require_offered,
+    rounds_to_keep,
+)
+from invariant_bandits.logs.missing_rewards import MissingWeights, missing_rewards_note
 from invariant_bandits.logs.preparation import (
     ChangedSource,
     cut_levels,
@@ -31,9 +38,21 @@ from invariant_bandits.logs.preparation import (
     prepared,
     text_of_numbers,
 )
-from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.quality import QualityReport, RowProblems
+from invariant_bandits.logs.reader import (
+    AnyFeatures,
+    Rounds,
+    encoded_rounds,
+    map_features,
+)
 from invariant_bandits.logs.repeats import RepeatProbe
 from invariant_bandits.logs.roles import infer_schema
+from invariant_bandits.logs.scan import (
+    LogMoments,
+    Progress,
+    open_scan,
+    read_feature_map,
+)
 from invariant_bandits.logs.schema import (
     HINTS,
     LEVELS,
@@ -50,7 +69,7 @@ from invariant_bandits.logs.sources import (
     Task,
     first_rows,
 )
-from invariant_bandits.logs.spill import SpooledSource
+from invariant_bandits.logs.spill import SpooledSource, expanded_rows, release_memory
 from invariant_bandits.logs.survey import (
     ArmProbe,
     CategoryProbe,
@@ -61,12 +80,6 @@ from invariant_bandits.logs.survey import (
     spelling_notes,
 )
 from invariant_bandits.optional import pyarrow as pa
-
-if TYPE_CHECKING:
-    from invariant_bandits.logs.arm_features import ArmFeatures
-    from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-    from invariant_bandits.logs.reader import Rounds
-    from invariant_bandits.logs.scan import LogMoments, Progress
 
 
 class Log:
@@ -372,11 +385,7 @@ class Log:
         windows: int | None = None,
         every: Any = None,
         edges: Any = None,
-        features: FeatureOptions
-        | FeatureMap
-        | ArmFeatures
-        | Sequence[str]
-        | None = None,
+        features: AnyFeatures | None = None,
         engine: Any = "local",
         address: str | None = None,
         strict: bool = False,
@@ -397,9 +406,8 @@ class Log:
             log are numbers, give `every` as a number.
         edges : array, shape (windows + 1,), optional
             Times at which the windows begin and end, instead of the arguments `windows` and `every`.
-        features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
-            Names or patterns of the feature columns, options for computing features, or a map from columns to
-            features that was learned before.
+        features : FeatureOptions, FeatureMap or None
+            Options for computing features, or a map from columns to features that was learned before.
         engine : str, distributed.Client or SparkSession
             Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
         address : str, optional
@@ -432,45 +440,158 @@ class Log:
         >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
         ((2, 2, 2, 2), True)
         """
-        from invariant_bandits.logs.read import read_moments
-
-        return read_moments(
+        scan = open_scan(
             self,
             windows=windows,
             every=every,
             edges=edges,
-            features=features,
             engine=engine,
             address=address,
             strict=strict,
             keep_going=keep_going,
             progress=progress,
         )
+        return scan.moments(features or FeatureOptions())
 
     def rounds(
         self,
-        feature_map: FeatureMap | FeatureOptions | ArmFeatures | None = None,
+        features: AnyFeatures | None = None,
         *,
-        latest: int | None = None,
+        report: QualityReport | None = None,
     ) -> Iterator[Rounds]:
         """Yield batches of rounds with their features, in the order of the log.
 
         Parameters
         ----------
-        feature_map : FeatureMap, FeatureOptions or None
+        features : FeatureMap, ArmFeatures, FeatureOptions or None
             Map from columns to features that `moments` learned, or options with `standardise="none"`.
-        latest : int, optional
-            Number of rounds at the end of the log that the caller needs; with labelled arms, batches that
-            hold only earlier rounds are skipped.
+        report : QualityReport, optional
+            It counts the problems found while reading.
 
         >>> import pyarrow as pa, invariant_bandits as ib
         >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]}))
         >>> [batch.features.tolist() for batch in log.rounds()]
         [[[2.0], [3.0]]]
         """
-        from invariant_bandits.logs.read import read_rounds
+        scales = isinstance(features, FeatureOptions) and features.standardise != "none"
+        if scales and not self.schema.labelled:
+            raise InputError(
+                "features: standardising needs scales; give the map that Log.moments learned"
+            )
+        learned = read_feature_map(self, features)
+        for rounds in encoded_rounds(self, learned, report or QualityReport()):
+            yield from map_features(rounds, learned)
 
-        return read_rounds(self, feature_map=feature_map, latest=latest)
+    def feedback(
+        self,
+        *,
+        features: FeatureOptions | None = None,
+        fit_fraction: float = 0.5,
+        windows: int = 8,
+        latest: int | None = None,
+        strict: bool = False,
+        keep_going: bool = False,
+        seed: int = 0,
+        weight_missing: Sequence[str] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> LoggedFeedback:
+        """Read the rounds in time order; the log must have the offered actions.
+
+        Features of the offered actions are kept in memory up to 128 MB, and else in a temporary file in
+        TMPDIR.
+
+        Parameters
+        ----------
+        features : FeatureOptions, optional
+            How columns become features.
+        fit_fraction : float
+            Share of the rounds, from the beginning of the log, that determines the scales of features and
+            which features are left out.
+        windows : int
+            Number of windows (periods) into which the rounds of `fit_fraction` are cut, at least 2. Short
+            logs are cut into fewer windows.
+        latest : int, optional
+            Number of rounds to read, from the end of the log, by default all rounds.
+        strict : bool
+            Whether to refuse a log with any bad row.
+        keep_going : bool
+            Whether to accept a log although most of its rounds cannot be used.
+        seed : int
+            Seed that draws a logged action for each round if the log has the rewards of all actions and marks
+            none as chosen.
+        weight_missing : sequence of str
+            Columns on which it depends whether a reward is missing. Rounds with a reward then stand for all
+            rounds with the same values of these columns, so that estimates hold for all rounds of the log.
+        progress : callable (rows), optional
+            Function that is called after every batch with the number of rows read.
+
+        Returns
+        -------
+        LoggedFeedback
+            Rounds of the log, and remarks about how the log was read.
+
+        >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+        >>> rng = np.random.default_rng(0)
+        >>> offered = rng.normal(size=(200, 3, 2))
+        >>> columns = {"reward": rng.normal(size=200), "offered": offered.tolist(), "action": [1] * 200}
+        >>> table = pa.table(columns)
+        >>> ib.open_log(table).feedback().feedback
+        Feedback(rounds=200, dim=2, 3 actions, without propensities)
+        """
+        require_offered(self.schema)
+        log = in_time_order(self)
+        notes = list(log.notes)
+        if log is not self:
+            notes.append(
+                "the rounds were not in the order of time and have been sorted by it"
+            )
+        options = features or FeatureOptions()
+        expanding = read_feature_map(log, options)
+        weights = None
+        if weight_missing:
+            weights = MissingWeights(log, weight_missing)
+            notes.append(
+                "rounds with a reward are weighted for those without one that have the same"
+                f" {', '.join(weight_missing)}"
+            )
+        elif unequal := missing_rewards_note(log):
+            notes.append(unequal)
+        gathered = GatheredRounds(latest)
+        quality = QualityReport()
+        for batch in rounds_to_keep(log, expanding, quality, latest):
+            gathered.add(batch if weights is None else weights.weighted(batch))
+            if progress is not None:
+                progress(quality.rows)
+        quality.check(strict=strict, keep_going=keep_going)
+        if latest is not None and quality.rounds > latest:
+            wider = np.sqrt(quality.rounds / latest)
+            notes.append(
+                f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
+                f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
+            )
+        values = gathered.values()
+        if values["offered_arms"] is not None:
+            values["offered"] = expanded_rows(
+                values["offered"], expanding.cross_rows, expanding.dim
+            )
+        if values["action"] is None:
+            notes.append(
+                "the log does not say which action was chosen; 'the log' is here a choice at random among the"
+                " offered"
+            )
+        release_memory()
+        read = LoggedFeedback(
+            feedback=feedback_of(values, seed),
+            schema=log.schema,
+            feature_map=expanding,
+            quality=quality,
+            windows=windows,
+            dropped=(),
+            notes=tuple(notes),
+            positions=values["position"],
+            offered_arms=values["offered_arms"],
+        )
+        return read.with_estimable_features(options, fit_fraction)
 
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
@@ -483,10 +604,11 @@ class Log:
 
 def ranking_note(schema: Schema) -> str:
     """Say what a model of a ranking can do, and what it cannot."""
-    what = f"the log is a ranking: rows of one {schema.ranking} are items at different positions"
-    used = f"every row counts as a decision of its own, with its {schema.position} as a category"
-    missing = "the model scores single items at one position; that items of a page compete is left out"
-    return f"{what}; {used}; {missing}"
+    return (
+        f"the log is a ranking: rows of one {schema.ranking} are items at different positions; "
+        f"every row counts as a decision of its own, with its {schema.position} as a category; "
+        "the model scores single items at one position; that items of a page compete is left out"
+    )
 
 
 def open_log(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -12,10 +12,12 @@ from scipy import special
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.reader import Rounds
 from invariant_bandits.optional import pyarrow as pa
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 LEVEL = 1e-4
 """Probability of naming any column where rewards are missing by chance."""

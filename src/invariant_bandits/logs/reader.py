@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, format_names
+from invariant_bandits.features.arm_maps import (
+    OwnCoefficients,
+    PooledLevels,
+)
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import label_words
-from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.decode import (
     are_flags,
     is_list,
@@ -23,19 +28,18 @@ from invariant_bandits.logs.decode import (
     vector_width,
 )
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
-from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
+from invariant_bandits.logs.schema import PROBABILITIES, Schema
 from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-Features: TypeAlias = FeatureMap | ArmFeatures
-"""A feature map: (context, action) → φ."""
-AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
+
+AnyFeatures: TypeAlias = FeatureOptions | FeatureMap
 """What to make of the columns: options, or a feature map that was learned before."""
 OUTSIDE_OFFERED = "chosen action outside the offered"
 UNKNOWN_ARM = "label of no known arm"
@@ -162,19 +166,16 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
     return kept
 
 
-def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
+def map_features(rounds: Rounds, features: FeatureMap) -> Iterator[Rounds]:
     """Yield rounds of encoded rows as rounds of φ, chosen and offered.
 
     Of labelled arms, a bounded number of rounds at a time.
     """
     step = len(rounds)
-    if rounds.arm is not None:
+    if features.labels:
         counts = rounds.offered_counts
-        step = max(
-            1,
-            CELLS_AT_ONCE
-            // (features.dim * (1 if counts is None else int(np.max(counts)))),
-        )
+        most = 1 if counts is None else int(np.max(counts))
+        step = max(1, CELLS_AT_ONCE // (features.dim * most))
     part_of = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
         part = rounds.where(part_of == index)
@@ -189,17 +190,19 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
 
-def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
-    """Return rounds of labelled arms that have whole contexts as features.
+def standardised_rounds(rounds: Rounds, features: FeatureMap) -> Rounds:
+    """Return rounds of encoded rows with standardised rows, of which `FeatureMap.cross_rows` makes φ.
 
-    Rows of `offered` are the context with the position of the arm behind it, from which
-    `ArmFeatures.cross_rows` makes φ: with own coefficients a row of φ is as many times longer as there
-    are arms.
+    Of labelled arms, rows of `offered` are the context with the position of the arm behind it: a row of φ
+    may be as many times longer as there are arms.
     """
-    contexts = features.standardise(rounds.features)
-    repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
-    offered = np.column_stack([repeated, np.asarray(rounds.offered_arms)])
-    return replace(rounds, features=contexts, offered=offered)
+    standard = features.standardise(rounds.features)
+    if rounds.offered_arms is None:
+        offered = features.standardise(np.asarray(rounds.offered))
+    else:
+        repeated = np.repeat(standard, rounds.offered_counts, axis=0)
+        offered = np.column_stack([repeated, rounds.offered_arms])
+    return replace(rounds, features=standard, offered=offered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +215,7 @@ class Reader:
         Where the rows come from.
     schema : Schema
         What the columns mean.
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         What becomes of them; rounds get encoded features, before any is left out or scaled.
     dates : bool
         Whether times are dates, not numbers.
@@ -230,7 +233,7 @@ class Reader:
 
     source: Source
     schema: Schema
-    features: Features
+    features: FeatureMap
     dates: bool
     duplicates: Array | None = None
     repeats: RepeatedRounds | None = None
@@ -496,7 +499,7 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     ----------
     log : Log
         What is read.
-    features : FeatureOptions, FeatureMap or ArmFeatures
+    features : FeatureOptions or FeatureMap
         What becomes of the columns; of options, only what does not need moments.
     offered : bool
         Whether rounds of labelled arms say which were offered.
@@ -522,7 +525,38 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     )
 
 
-def starting_features(log: Log, features: AnyFeatures) -> Features:
+def encoded_rounds(
+    log: Log, features: FeatureMap, report: QualityReport, latest: int | None = None
+) -> Iterable[Rounds]:
+    """Yield batches of rounds with encoded features, in the order of the log.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureMap
+        What encodes the columns.
+    report : QualityReport
+        It counts the problems found while reading.
+    latest : int, optional
+        Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
+        hold only earlier rounds are skipped.
+    """
+    if len(features.labels) > MOST_LEVELS:
+        raise InputError(
+            f"the log has {len(features.labels):,} arms; evaluation reads all that was offered, "
+            f"of at most {MOST_LEVELS} arms"
+        )
+    reader = reader_of(log, features)
+    batches = (
+        rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
+    )
+    if latest is None or not log.schema.labelled:
+        return batches
+    return last_rounds(batches, latest)
+
+
+def starting_features(log: Log, features: AnyFeatures) -> FeatureMap:
     """Return the feature map itself, if it fits the log, or one that encodes as options say.
 
     Nothing is scaled or left out then.
@@ -535,19 +569,17 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
             _with_filler(column, log) if features.impute else column
             for column in columns
         )
-        context = FeatureMap(tuple(filled), features.interactions, features.centre)
-        features = (
-            ArmFeatures(context, *arm_coding(log, features))
-            if schema.labelled
-            else context
-        )
-    if isinstance(features, ArmFeatures) != schema.labelled:
+        context = RowFeatures(tuple(filled), features.interactions, features.centre)
+        features = _with_arms(log, context, features.arm_model)
+    if bool(features.labels) != schema.labelled:
         raise InputError(
             "features must be those of labelled arms just if the log has labels (--arm)"
         )
-    if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
-        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
-        raise InputError(f"features are those of the arms {both}")
+    if features.labels and features.labels != log.arms.labels:
+        raise InputError(
+            f"features are those of the arms {format_names(features.labels)}, the log has "
+            f"{format_names(log.arms.labels)}"
+        )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(
             "centre: the log has no offered actions with features of their own"
@@ -555,18 +587,22 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
     return features
 
 
-def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]:
-    """Return the labels of a log, and whether their levels are pooled.
+def _with_arms(log: Log, context: RowFeatures, arm_model: str) -> FeatureMap:
+    """Return the map from which is learned what arms share, or the rows of a log without labels.
 
-    Otherwise it is still to be learned what arms share.
+    The levels of arms are pooled if they are many.
     """
+    if not log.schema.labelled:
+        return context
     labels = log.arms.labels
-    model = options.arm_model
-    if len(labels) > MOST_LEVELS and model in ("own", "shared"):
+    arms = len(labels)
+    if arms > MOST_LEVELS and arm_model in ("own", "shared"):
         raise InputError(
-            f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}"
+            f"arm_model {arm_model!r} takes at most {MOST_LEVELS} arms, the log has {arms:,}"
         )
-    return labels, "pooled" if len(labels) > MOST_LEVELS or model == "pooled" else "own"
+    is_pooled = arms > MOST_LEVELS or arm_model == "pooled"
+    kind = PooledLevels if is_pooled else OwnCoefficients
+    return kind(context, labels, arm=str(log.schema.arm))
 
 
 def _column(log: Log, name: str, max_categories: int) -> Column:
@@ -584,7 +620,7 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
     return Column(name)
 
 
-def rare_categories(log: Log, features: Features) -> list[str]:
+def rare_categories(log: Log, features: FeatureMap) -> list[str]:
     """Return a note for every column whose rare categories have no feature."""
     notes = []
     for column in features.columns:
@@ -594,9 +630,10 @@ def rare_categories(log: Log, features: Features) -> list[str]:
         ]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
-            words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
             notes.append(
-                f"{words} are rare and have no feature; --max-categories {len(counts)} gives them one"
+                f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % "
+                f"of its rows) are rare and have no feature; --max-categories {len(counts)} "
+                "gives them one"
             )
     return notes
 

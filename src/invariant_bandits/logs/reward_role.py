@@ -114,8 +114,9 @@ def _require_no_rival(
         return
     options = {column.name: column.levels_in_words for column in likely}
     for column in rivals:
-        beside = f"it goes with {reward.name}, of equal values as well"
-        options[column.name] = f"{column.levels_in_words}; {beside}"
+        options[column.name] = (
+            f"{column.levels_in_words}; it goes with {reward.name}, of equal values as well"
+        )
     require_role("reward", options)
 
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmFeatures
+from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, LogitWeights
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.engines import run_tasks
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     AnyFeatures,
-    Features,
     reader_of,
     starting_features,
 )
@@ -28,6 +26,9 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.windows import Windows, windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 Progress: TypeAlias = Callable[[int, int | None, float], None]
 """Called with the rows read so far, all rows if their number is known, and the seconds passed."""
@@ -38,7 +39,7 @@ class Learned(NamedTuple):
 
     Attributes
     ----------
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         The features.
     dropped : tuple of Dropped
         Features that were left out and why.
@@ -48,7 +49,7 @@ class Learned(NamedTuple):
         Moments of encoded features, problems and sampled rounds.
     """
 
-    features: Features
+    features: FeatureMap
     dropped: tuple[Dropped, ...]
     reason: str
     aggregate: Aggregate
@@ -89,7 +90,7 @@ class Scan:
 
     def run(
         self,
-        features: Features,
+        features: FeatureMap,
         logit: LogitWeights | None = None,
         sample: int = 0,
         spool: RoundSpool | None = None,
@@ -132,25 +133,14 @@ class Scan:
             features = features.with_missing_indicators(often)
             aggregate = self._sampled(features)
         self.check(aggregate.report)
-        if isinstance(features, FeatureMap):
-            learned, dropped = features.learned(aggregate.moments, options)
-            return Learned(learned, tuple(dropped), "", aggregate)
-        of_arms, dropped, reason = features.learned(
-            aggregate.moments,
-            options,
-            arm=str(self.log.schema.arm),
-            catalogue=self.log.catalogue,
-        )
-        return Learned(of_arms, tuple(dropped), reason, aggregate)
+        learned = features.learned(aggregate.moments, options, self.log.catalogue)
+        return Learned(*learned, aggregate)
 
-    def _sampled(self, features: Features) -> Aggregate:
+    def _sampled(self, features: FeatureMap) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
-        if isinstance(features, ArmFeatures) and features.coding == "pooled":
-            most = POOLED_NUMBERS // len(features.encoded_names)
-            return self.run(features, sample=most)
-        keeps = self.keep_rounds and self.log.schema.labelled and self.engine == "local"
+        keeps = self.keep_rounds and features.cells > 1 and self.engine == "local"
         spool = RoundSpool() if keeps else None
-        return self.run(features, sample=SAMPLE_ROUNDS, spool=spool)
+        return self.run(features, sample=features.sample_size, spool=spool)
 
     def moments(
         self,
@@ -162,7 +152,7 @@ class Scan:
 
         Parameters
         ----------
-        features : FeatureOptions, FeatureMap or ArmFeatures
+        features : FeatureOptions or FeatureMap
             What becomes of the columns; features are learned from options.
         logit : LogitWeights, optional
             Of labelled arms that were learned before: about which coefficients 0/1 rewards are linearised.
@@ -181,42 +171,26 @@ class Scan:
         moments = aggregate.moments
         if logit is None:
             moments = features.standardise_moments(moments)
-        of_arms = None
-        if isinstance(features, ArmFeatures) and features.coding != "pooled":
-            of_arms = ArmMoments(moments, features, self.windows.edges)
+        of_arms = features.arm_moments(moments, self.windows.edges)
+        if of_arms is not None:
             moments = of_arms.of_features()
-        read = LogMoments(
+        return LogMoments(
             moments=replace(moments, edges=self.windows.edges),
             schema=self.log.schema,
             feature_map=features,
             quality=aggregate.report,
             dropped=learned.dropped,
             edges=self.windows.edges,
-        )
-        if isinstance(features, FeatureMap):
-            return read
-        return replace(
-            read,
-            arms=self.log.arms,
+            arms=self.log.arms if features.labels else None,
             of_arms=of_arms,
-            coding_reason=learned.reason,
+            sharing=learned.reason,
             sample=aggregate.sample(features),
             spool=aggregate.spool,
         )
 
     def check(self, report: QualityReport) -> None:
         """Raise InputError if the log has more problems than the caller accepts."""
-        if self.strict:
-            report.refuse_problems()
-        report.require_rounds(self.keep_going)
-        report.require_choices(self.keep_going)
-
-
-SAMPLE_ROUNDS = 200_000
-POOLED_NUMBERS = 50_000_000
-"""Sampled rounds of clicks, and numbers in the contexts of sampled rounds of pooled arms, which are all that
-is known of these: four million rounds with ten columns.
-"""
+        report.check(strict=self.strict, keep_going=self.keep_going)
 
 
 @dataclass(frozen=True)
@@ -229,7 +203,7 @@ class LogMoments:
         Moments per window of the mapped features.
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap or ArmFeatures
+    feature_map : FeatureMap
         What became of them; features of labelled arms, if the log has labels.
     quality : QualityReport
         Rows read, rounds used, and what was wrong.
@@ -241,8 +215,8 @@ class LogMoments:
         Of a log with labels: the arms, and when each was offered.
     of_arms : ArmMoments or None
         Of a log with labels: the moments of contexts and rewards, per window and arm.
-    coding_reason : str
-        Why arms have coefficients of their own, or share them.
+    sharing : str
+        Which coefficients arms share and why.
     sample : ArmSample or None
         Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
         learned before.
@@ -252,13 +226,13 @@ class LogMoments:
 
     moments: WindowedMoments
     schema: Schema
-    feature_map: Features
+    feature_map: FeatureMap
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
     arms: ArmTable | None = None
     of_arms: ArmMoments | None = None
-    coding_reason: str = ""
+    sharing: str = ""
     sample: ArmSample | None = None
     spool: RoundSpool | None = field(default=None, repr=False)
 
@@ -268,9 +242,7 @@ class LogMoments:
         sizes = f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions"
         lines = [self.schema.describe(), "", self.quality.describe(), sizes]
         if self.of_arms is not None and self.arms is not None:
-            lines.append(
-                f"coefficients: {self.of_arms.features.coding}, {self.coding_reason}"
-            )
+            lines.append(f"coefficients: {self.sharing}")
             lines += ["", self.arms.describe()]
         lines += [f"left out: {feature}" for feature in self.dropped]
         return "\n".join(lines)
@@ -295,10 +267,57 @@ def open_scan(
     demands :
         Further fields of `Scan`.
     """
-    if sum(value is not None for value in (windows, every, edges)) > 1:
-        raise InputError("give only one of windows, every and edges")
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError(
             "schema: chosen is missing; moments are those of chosen actions"
         )
     return Scan(log=log, windows=windows_of(log, windows, every, edges), **demands)
+
+
+def read_arm_sample(
+    log: Log, features: ArmFeatures, *, most: int = SAMPLE_ROUNDS
+) -> ArmSample:
+    """Return at most about `most` rounds of clicks, spread over the whole log.
+
+    All rounds if they are few, otherwise those that a hash of the row number selects: the same every time.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : ArmFeatures
+        As `Log.moments` learned them.
+    most : int
+        How many rounds.
+    """
+    scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+    aggregate = scan.run(features, sample=whole_number("most", most, 1))
+    scan.check(aggregate.report)
+    sample = aggregate.sample(features)
+    if sample is None:
+        raise InputError("rewards must be 0 or 1 to sample clicks")
+    return sample
+
+
+def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap:
+    """Return the map that encodes the columns of a log; nothing is scaled or left out.
+
+    Features of labelled arms are learned from the whole log: their contexts are standardised.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    options : FeatureOptions, FeatureMap, ArmFeatures or None
+        Interactions, centring, and how many categories a column may have; or a map, which is checked.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0], "country": ["DE", "FR"]}))
+    >>> read_feature_map(log).names
+    ('country=DE', 'country=FR')
+    """
+    options = options or FeatureOptions()
+    if log.schema.labelled and isinstance(options, FeatureOptions):
+        scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+        return scan.learn(options).features
+    return starting_features(log, options)

@@ -66,7 +66,7 @@ class SplitRounds:
 
     def start_of(self, column: Any) -> Array:
         """Return where the round of every row of a column of ids began (n,)."""
-        return np.asarray(self.firsts[np.searchsorted(self.ids, hashes(column))])
+        return self.firsts[np.searchsorted(self.ids, hashes(column))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +165,10 @@ def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
                 if len(groups) > MOST_SPELLINGS
                 else ""
             )
-            differ = f"{name!r} has values that differ in case or blanks only, and count as different ones"
-            notes.append(f"{differ}: {shown}{more}")
+            notes.append(
+                f"{name!r} has values that differ in case or blanks only, and count as different "
+                f"ones: {shown}{more}"
+            )
     return notes
 
 
@@ -222,8 +224,10 @@ class ArmProbe:
             )
         self.plays.update(decode.count_words(own))
         if len(self.span) > MOST_ARMS:
-            many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
-            raise InputError(f"{many}; {ANOTHER_ARM}")
+            raise InputError(
+                f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many "
+                f"for arms; {ANOTHER_ARM}"
+            )
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
@@ -255,15 +259,17 @@ class ArmProbe:
     def results(self) -> dict[str, Any]:
         """Return the arms that were used."""
         if not self.span:
-            time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
             raise InputError(
-                f"column {self.schema.arm!r} has no label in any row with a {time}"
+                f"column {self.schema.arm!r} has no label in any row with a time, column "
+                f"{self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
             )
         labels = sort_labels(list(self.span))
         plays = self.plays.total()
         if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
-            many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
-            raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
+            raise InputError(
+                f"column {self.schema.arm!r} has {len(labels):,} different labels in "
+                f"{plays:,} rounds, too many for arms; {ANOTHER_ARM}"
+            )
         return {
             "arm_uses": tuple(
                 Arm(label, *self.span[label], self.plays[label]) for label in labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 from threadpoolctl import threadpool_limits
 
-from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.checks import Array, InputError, in_sentence, probability
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
@@ -27,26 +27,31 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
-from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import (
+from invariant_bandits.features.arm_maps import (
     ArmFeatures,
+    PooledLevels,
     SharedSlopesWarning,
-    in_sentence,
 )
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.sharing import has_binary_rewards
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.collinearity import Dropped
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
-from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
+from invariant_bandits.logs.scan import (
+    LogMoments,
+    Progress,
+    open_scan,
+    read_arm_sample,
+)
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.survey import MOST_LEVELS
+from invariant_bandits.logs.windows import join_short_ends
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -55,10 +60,6 @@ from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import PolicySpec, find_policy
 
-SHORT, LONG = 0.25, 1.5
-"""Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
-that is above the second, such as one that was joined before.
-"""
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""
 
@@ -120,18 +121,15 @@ def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
     if not layout.shared:
         fitted = fit_logistic(partial(_sum_by_arm, sample, layout), layout)
         return LogisticStart(fitted.theta, np.zeros(layout.dim))
-    crossed = (
-        None
-        if features.catalogue is None
-        else features.catalogue[:, : features.crossed]
-    )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
     ]
 
     def rounds() -> Iterator[tuple[Array, Array, Array]]:
         for part in parts:
-            phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
+            phi = layout.features(
+                sample.contexts[part], sample.arms[part], features.explaining
+            )
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
     fitted = fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout)
@@ -243,12 +241,11 @@ def fit_logs(
     # A policy that is not known is refused before the log is read.
     spec = fitted_spec(policy, exploration=exploration, delta=delta, caution=caution)
     schema, known = named_features(with_fields(schema, fields), features)
-    options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
-    raw = (
-        known
-        if options is None
-        else replace(options, standardise="none", drop_collinear=False)
-    )
+    known = known or FeatureOptions()
+    options = known if isinstance(known, FeatureOptions) else None
+    raw = known
+    if options is not None:
+        raw = replace(options, standardise="none", drop_collinear=False)
     with threadpool_limits(
         1, user_api="blas"
     ):  # of narrow matrices, threads only wait for each other
@@ -279,11 +276,8 @@ def fit_logs(
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
         notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
-        if (
-            isinstance(read.feature_map, ArmFeatures)
-            and read.feature_map.coding == "pooled"
-        ):
-            model = pooled_model(read, spec, horizon, notes)
+        if isinstance(read.feature_map, PooledLevels):
+            model = pooled_model(read, read.feature_map, spec, horizon, notes)
         else:
             model = model_of_log(log, read, spec, horizon, options, how, notes)
     if model.shared_slopes is not None:
@@ -303,11 +297,11 @@ def model_of_log(
     notes: tuple[str, ...],
 ) -> Model:
     """Make the model of a log whose moments were read; `how` is how `open_scan` cut and read it."""
-    moments, join, joined = join_short_ends(read.moments)
+    ends = join_short_ends(read.moments.counts)
     fields: dict[str, Any] = {
         "schema": read.schema,
         "quality": read.quality,
-        "notes": (*notes, *joined),
+        "notes": (*notes, *ends.notes),
     }
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
@@ -316,11 +310,12 @@ def model_of_log(
                 read.sample or read_arm_sample(log, learned), learned
             )
             odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
-            unbiased = join(odds.moments).residual_after(start_at.bias)
+            unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
-        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+    moments = ends.join(read.moments)
     return model_of(moments, read.feature_map, spec, horizon, options=options, **fields)
 
 
@@ -367,16 +362,18 @@ def complementary_gaps(read: LogMoments) -> list[str]:
 
 
 def pooled_model(
-    read: LogMoments, spec: PolicySpec, horizon: int | None, notes: tuple[str, ...]
+    read: LogMoments,
+    features: PooledLevels,
+    spec: PolicySpec,
+    horizon: int | None,
+    notes: tuple[str, ...],
 ) -> Model:
     """The model of a log of thousands of arms: levels, and a policy over what arms share.
 
     Its moments are those of [1, shared features] and of rewards less the levels of their arms.
     """
-    features = read.feature_map
     sample = read.sample
     table = read.arms
-    assert isinstance(features, ArmFeatures)
     assert sample is not None
     assert table is not None
     if spec.registered().kind is not AutoISD:
@@ -411,12 +408,13 @@ def pooled_model(
                 root * linear + (rewards - expected) / root,
                 window=window,
             )
-    moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
-    about = f"coefficients: {features.coding}, {read.coding_reason}"
+    ends = join_short_ends(moments.counts)
+    moments = ends.join(replace(moments, edges=read.moments.edges))
+    about = f"coefficients: {read.sharing}"
     sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
     words = (
         *notes,
-        *joined,
+        *ends.notes,
         about,
         SOURCES[table.source],
         *([sampled] if sample.share < 1.0 else []),
@@ -428,47 +426,12 @@ def pooled_model(
     }
     fields |= {
         "notes": words,
-        "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None,
+        "log_odds": LogOdds(levels.theta, ends.join(odds)) if clicks else None,
     }
     shared = model_of(moments, features.population, spec, horizon, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
     return Model(policy, spec.name, features, **fields)
-
-
-def join_short_ends(
-    moments: WindowedMoments,
-) -> tuple[
-    WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]
-]:
-    """Moments whose first and last window have joined their neighbours if they are short, what does the same
-    to other moments of these windows, and a note of it.
-
-    A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
-    period of its own.
-    """
-    counts = moments.counts
-    starts = list(range(moments.windows))
-    notes = []
-    usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
-    for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
-        if (
-            len(starts) > 2
-            and 0.0 < counts[end] < SHORT * usual
-            and counts[beside] < LONG * usual
-        ):
-            starts.pop(at)
-            about = f"{int(counts[end]):,} rounds, others {int(usual):,}"
-            notes.append(
-                f"the {name} window has few rounds ({about}): it was joined to its neighbour"
-            )
-    if not notes:
-        return moments, lambda same: same, ()
-    return (
-        moments.regrouped(np.array(starts)),
-        lambda same: same.regrouped(np.array(starts)),
-        tuple(notes),
-    )
 
 
 def fitted_spec(
@@ -512,7 +475,7 @@ def caution_of(model: Model) -> float | None:
 
 def model_of(
     moments: WindowedMoments,
-    features: FeatureMap | ArmFeatures,
+    features: FeatureMap,
     spec: PolicySpec,
     horizon: int | None = None,
     *,
@@ -528,7 +491,7 @@ def model_of(
     ----------
     moments : WindowedMoments
         Of the features that `features` encodes or, without `options`, of its standardised features.
-    features, options : FeatureMap or ArmFeatures, FeatureOptions or None
+    features, options : FeatureMap, FeatureOptions or None
         What the features are, and what `prune` still learns from the moments.
     spec : PolicySpec
         The policy.
@@ -575,7 +538,7 @@ def model_of(
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
     policy = spec.build(Past(moments=moments, baseline=baseline, **past))
-    if isinstance(features, ArmFeatures) and not features.columns:
+    if not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
     fields |= {

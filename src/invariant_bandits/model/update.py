@@ -26,18 +26,20 @@ from invariant_bandits.decomposition.effects import (
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_arm_sample, read_moments
-from invariant_bandits.logs.scan import Progress
+from invariant_bandits.logs.scan import Progress, read_arm_sample
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.windows import continued_edges
+from invariant_bandits.logs.windows import (
+    continued_edges,
+    join_short_ends,
+    with_new_windows,
+)
 from invariant_bandits.model.fit import (
     caution_of,
     fitted_spec,
-    join_short_ends,
     logistic_start,
     model_of,
     read_log_odds,
@@ -209,15 +211,13 @@ def moved_arms(
     """
     if statistics is None:
         return (), None
-    assert isinstance(model.feature_map, ArmFeatures)
     information = statistics.information.sum(axis=0)
     scores = statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
-    population = model.feature_map.population
-    for final in final_arm_effects(population, *model.arm_evidence()):
+    for final in final_arm_effects(model):
         effect = final.effect
         name = model.names[effect.place]
         j = place[name]
@@ -375,7 +375,7 @@ def update_model(
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
     if table is not None and isinstance(features, ArmFeatures):
-        if features.coding == "pooled":
+        if isinstance(features, PooledLevels):
             raise InputError(
                 "update: levels of pooled arms are not kept by window; fit both logs together"
             )
@@ -387,30 +387,24 @@ def update_model(
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-    read = read_moments(
-        log,
+    read = log.moments(
         features=features,
         strict=strict,
         keep_going=keep_going,
         progress=progress,
         **how,
     )
-    labelled = features if isinstance(features, ArmFeatures) else None
-    places = (
-        np.zeros(0, dtype=np.int64)
-        if labelled is None
-        else new_places(model.moments, labelled)
-    )
+    places = new_places(model.moments, features)
     old = model.moments.padded(places) if len(places) else model.moments
-    read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
-    joined, join, _ = join_short_ends(_joined(old, read.moments))
+    all_windows = with_new_windows(old, read.moments)
+    ends = join_short_ends(all_windows.counts)
     odds, new_odds = _log_odds(model, log, features, places, how)
-    odds = None if odds is None else replace(odds, moments=join(odds.moments))
+    odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
-        joined,
+        ends.join(all_windows),
         features,
         spec,
         horizon,
@@ -422,14 +416,14 @@ def update_model(
         quality=quality,
         arms=table,
     )
-    if labelled is None:
-        moves, p_value = moved(model, read.moments)
-    else:
+    if isinstance(features, ArmFeatures):
         new = read.moments
         statistics = None
         if new_odds is not None or new.rounds > new.windows * features.dim:
-            statistics = ArmStatistics.from_moments(labelled, new, new_odds)
+            statistics = ArmStatistics.from_moments(features, new, new_odds)
         moves, p_value = moved_arms(model, statistics, features.names)
+    else:
+        moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(
         model=after,
@@ -472,7 +466,7 @@ def _log_odds(
         start = logistic_start(read_arm_sample(log, features), features)
         theta[of_new] = start.theta[of_new]
     new = read_log_odds(log, features, theta, **how)
-    return LogOdds(theta, _joined(before.moments, new.moments)), new
+    return LogOdds(theta, with_new_windows(before.moments, new.moments)), new
 
 
 def _windows(
@@ -512,14 +506,3 @@ def _require_new(old: WindowedMoments, new: WindowedMoments) -> None:
     if np.array_equal(end.counts, new.counts) and same_rewards:
         words = "the new log holds the rounds that the model ends with"
         raise InputError(f"{words}: they must not be counted twice")
-
-
-def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
-    """The windows of both; new rounds within the last old window are added to it."""
-    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
-        return old.followed_by(new)
-    last = old.between(old.windows - 1, old.windows) + new.between(0, 1)
-    both = (
-        last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
-    )
-    return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, in_sentence
 from invariant_bandits.decomposition.effects import (
     DISPLAY,
     POINTS,
@@ -20,8 +20,7 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import in_sentence
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -99,15 +98,14 @@ def headline(model: Model) -> str:
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
     names = [effect.title for effect in effects if effect.drifts]
-    named = (
-        f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})"
-        if names
-        else ""
-    )
+    shown = names[:4] + ["…"] * (len(names) > 4)
+    named = f" ({', '.join(shown)})" if names else ""
     untested = sum(np.isnan(effect.p_value) for effect in effects)
-    rest = f", {untested} have too few clicks to tell" if untested else ""
-    drift = f"{len(names)} of {len(effects)} effects drift{named}{rest}"
-    return f"{drift}; {len(arms)} arms, {len(arms.active)} of them active"
+    others = f", {untested} have too few clicks to tell" if untested else ""
+    return (
+        f"{len(names)} of {len(effects)} effects drift{named}{others}; {len(arms)} arms, "
+        f"{len(arms.active)} of them active"
+    )
 
 
 def sections(
@@ -159,6 +157,11 @@ def _factor(unit: str) -> float:
     return DISPLAY[unit][0]
 
 
+def _with_error(factor: float, value: float, error: float) -> Mark:
+    """A cell with a value and its standard error, in the unit in which people read it."""
+    return number(f"{factor * value:+.3g} ± {factor * error:.2g}")
+
+
 def _in_unit(model: Model, words: str) -> list[str]:
     """The words above a table of feature rows, with the unit of its numbers."""
     return [f"{words} {IN_POINTS}"] if _unit(model) == POINTS else [words]
@@ -168,24 +171,23 @@ def blocks(model: Model, picture: str = "") -> Section:
     """Return the table of all blocks."""
     factor = _factor(_unit(model))
     headings = (
-        *("block", "verdict", "dim", "p-value", "drift", "in reward"),
-        *("error", "detectable", "main features"),
+        "block",
+        "verdict",
+        "dim",
+        "p-value",
+        "drift",
+        "in reward",
+        "error",
+        "detectable",
+        "main features",
     )
     rows: list[list[Cell]] = []
     for block in values.blocks(model.decomposition):
-        rows.append(
-            [
-                number(str(block["number"])),
-                _verdict(block),
-                number(str(block["dim"])),
-                number(p_value_words(block["log_p_value"])),
-                number(f"{factor * block['drift']:.3g}"),
-                number(f"{factor * block['drift_in_reward']:.3g}"),
-                number(f"{factor * block['error']:.3g}"),
-                number(f"{factor * block['detectable']:.3g}"),
-                block["main_features"],
-            ]
-        )
+        row = [number(str(block["number"])), _verdict(block), number(str(block["dim"]))]
+        row.append(number(p_value_words(block["log_p_value"])))
+        for name in ("drift", "drift_in_reward", "error", "detectable"):
+            row.append(number(f"{factor * block[name]:.3g}"))
+        rows.append([*row, block["main_features"]])
     words = (
         "The reward model has two parts. Along drifting directions no single coefficient fits all windows;"
         " along the others one does, as far as the log can tell. p-value: how likely coefficients that differ"
@@ -208,14 +210,14 @@ def _features(model: Model) -> Section:
     factor = _factor(_unit(model))
     rows: list[list[Cell]] = []
     for feature in values.features(model.decomposition):
-        last = "silent"
+        last = number("silent")
         if feature["last_error"] is not None:
-            last = f"{factor * feature['last_coefficient']:+.3g} ± {factor * feature['last_error']:.2g}"
-        every = (
-            f"{factor * feature['coefficient']:+.3g} ± {factor * feature['error']:.2g}"
-        )
-        share = f"{100.0 * feature['stable_share']:.0f} %"
-        rows.append([feature["name"], number(share), number(every), number(last)])
+            last = _with_error(
+                factor, feature["last_coefficient"], feature["last_error"]
+            )
+        every = _with_error(factor, feature["coefficient"], feature["error"])
+        share = number(f"{100.0 * feature['stable_share']:.0f} %")
+        rows.append([feature["name"], share, every, last])
     words = (
         "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
         " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
@@ -231,10 +233,10 @@ def _levels(policy: Any, arms: ArmTable) -> Section:
     error = np.sqrt(policy.variances)
     plays = np.array([arm.plays for arm in arms.arms])
     rows: list[list[Cell]] = []
-    for place in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
-        arm = arms.arms[place]
-        level = f"{policy.levels[place]:+.3g} ± {error[place]:.2g}"
-        rows.append([arm.label, number(f"{arm.plays:,}"), number(level)])
+    for index in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
+        arm = arms.arms[index]
+        level = _with_error(1.0, policy.levels[index], error[index])
+        rows.append([arm.label, number(f"{arm.plays:,}"), level])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
     deviation = float(np.sqrt(policy.spread))
     few = int((error > 0.5 * deviation).sum())
@@ -254,9 +256,9 @@ def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
     mean, error, played = values.arm_rewards(model)
     recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
-    for place, (label, plays, first, last, state) in enumerate(arms.rows()):
-        known = place < len(recent) and bool(np.isfinite(recent[place, 0]))
-        shown = f"{recent[place, 0]:.4g} ± {recent[place, 1]:.2g}" if known else "?"
+    for index, (label, plays, first, last, state) in enumerate(arms.rows()):
+        known = index < len(recent) and bool(np.isfinite(recent[index, 0]))
+        shown = f"{recent[index, 0]:.4g} ± {recent[index, 1]:.2g}" if known else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     drawing = ""
@@ -319,15 +321,19 @@ def _effects(model: Model, pictures: bool) -> Section:
             f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
         )
     headings: tuple[str, ...] = (
-        *("effect", "verdict", "from what to what, when", "estimate"),
-        *("drift", "detectable", "p-value"),
+        "effect",
+        "verdict",
+        "from what to what, when",
+        "estimate",
+        "drift",
+        "detectable",
+        "p-value",
     )
     rows = [_effect_row(effect) for effect in effects]
     if model.arms is not None:
         headings = ("arm", *headings)
-        rows = [
-            [effect["arm"], *row] for effect, row in zip(effects, rows, strict=True)
-        ]
+        for row, effect in zip(rows, effects, strict=True):
+            row.insert(0, effect["arm"])
     return Section(
         title="Drift", words=words, headings=headings, rows=rows, picture=drawing
     )
@@ -345,7 +351,7 @@ def _effect_row(effect: dict[str, Any]) -> list[Cell]:
         effect["effect"],
         _verdict(effect),
         effect["words"] if effect["drifts"] else "",
-        number(f"{factor * effect['estimate']:+.3g} ± {factor * effect['error']:.2g}"),
+        _with_error(factor, effect["estimate"], effect["error"]),
         number(f"{factor * effect['drift']:.2g}"),
         number(detectable),
         number(p_value),
@@ -481,11 +487,11 @@ def _changes(update: Update) -> Section:
     rows: list[list[Cell]] = []
     for move in values.moves(update):
         factor = _factor(move["unit"])
-        before = f"{factor * move['before']:+.3g} ± {factor * move['before_error']:.2g}"
-        now = f"{factor * move['now']:+.3g} ± {factor * move['now_error']:.2g}"
+        before = _with_error(factor, move["before"], move["before_error"])
+        now = _with_error(factor, move["now"], move["now_error"])
         mark = Mark("moved", "bad") if move["moved"] else ""
         z = number(f"{move['z']:+.1f}")
-        rows.append([move["name"], number(before), number(now), z, mark])
+        rows.append([move["name"], before, now, z, mark])
     headings = ("feature", "logs ended at", "new rounds", "z", "")
     return Section(
         title="What changed since",
@@ -501,11 +507,9 @@ def _changes_in_words(update: Update) -> list[str]:
     after = update.model
     p_value = update.stable_p_value
     more = after.moments.windows - before.moments.windows
-    added = (
-        f"{more} window{'s' * (more > 1)} more"
-        if more > 0
-        else "added to the last window"
-    )
+    added = "added to the last window"
+    if more > 0:
+        added = f"{more} window{'s' * (more > 1)} more"
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
     if update.stable_part_moved:
         alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
@@ -528,11 +532,8 @@ def _changes_in_words(update: Update) -> list[str]:
         f"Mean reward: {mean_before:.4g} before, {mean_now:.4g} in the new rounds ({z:+.1f} standard"
         " errors).",
     ]
-    strange = [
-        reason
-        for reason in update.quality.problems
-        if reason.startswith("unknown category")
-    ]
+    problems = update.quality.problems
+    strange = [reason for reason in problems if reason.startswith("unknown category")]
     if strange:
         lines.append(
             f"The new log has values that the model does not know: {', '.join(strange)}."

@@ -412,9 +412,7 @@ class PaperEpisodes:
                 np.broadcast_to(actions, (horizon, self.fixed_actions, p))
             )
         root = self.world.covariance_root(logs.basis, rng)
-        return np.asarray(
-            rng.standard_normal((horizon, self.world.actions, p)) @ root.T
-        )
+        return rng.standard_normal((horizon, self.world.actions, p)) @ root.T
 
     def _coefficients(
         self, logs: LoggedRounds, horizon: int, rng: np.random.Generator
@@ -433,7 +431,7 @@ class PaperEpisodes:
                 self.violation * direction / np.linalg.norm(direction)
             )
         inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
-        return np.asarray(inner @ logs.basis.T)
+        return inner @ logs.basis.T
 
     def _residual_path(
         self,

@@ -45,7 +45,7 @@ class LoggedRounds:
     """
 
     offered: Array
-    actions: np.ndarray[Any, Any]
+    actions: Array
     rewards: Array
     coefficients: Array
     split: Split
@@ -256,11 +256,11 @@ class PaperWorld:
                 random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
                 for size in self.blocks
             ]
-        return np.asarray(basis @ block_diag(*roots))
+        return basis @ block_diag(*roots)
 
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
-    ) -> tuple[np.ndarray[Any, Any], Array | None]:
+    ) -> tuple[Array, Array | None]:
         """Draw logged actions (n,) and their probabilities (n,), None if the policy is deterministic."""
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
@@ -297,7 +297,7 @@ def check_counts(environment: Any, **least: int) -> None:
         whole_number(name, getattr(environment, name), smallest)
 
 
-def regimes_of(rounds: int, regimes: int) -> np.ndarray[Any, Any]:
+def regimes_of(rounds: int, regimes: int) -> Array:
     """The regime, from 0, of every logged round (rounds,): equally long ones follow each other."""
     return np.arange(rounds) * regimes // rounds
 

@@ -12,9 +12,9 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.arm_maps import SharedSlopes
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits_reproduction.claims import (
     Claim,
     Judged,
@@ -237,9 +237,7 @@ def _statistics(cell: LevelCell, log: PlantedLog) -> ArmStatistics:
         )
     columns = tuple(Column(f"x{j}") for j in range(cell.columns))
     labels = tuple(f"arm {k}" for k in range(ARMS))
-    encoding = ArmFeatures(
-        FeatureMap(columns), labels, "partial", own_slopes=OWN_SLOPES
-    )
+    encoding = SharedSlopes(RowFeatures(columns), labels, own_slopes=OWN_SLOPES)
     own = np.column_stack([np.ones(len(log.features)), log.features[:, :OWN_SLOPES]])
     blocks = np.eye(ARMS)[log.arms][:, :, None] * own[:, None, :]
     phi = np.hstack([blocks.reshape(len(own), -1), log.features[:, OWN_SLOPES:]])

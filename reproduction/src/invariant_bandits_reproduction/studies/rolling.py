@@ -14,7 +14,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.evaluation.comparison import COMPARED
 from invariant_bandits.evaluation.estimators import played_rows
-from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy_specs
@@ -71,12 +71,12 @@ class Rolling:
         Rows of the feedback's offered actions that were chosen.
     """
 
-    origins: Whole
-    dates: Whole | None
+    origins: Array
+    dates: Array | None
     horizons: tuple[int, ...]
     rewards: Mapping[str, Array]
     average: Array
-    chosen_rows: Mapping[str, Whole]
+    chosen_rows: Mapping[str, Array]
 
     def rows(self) -> list[dict[str, Any]]:
         """One line per origin, horizon and policy."""
@@ -132,7 +132,7 @@ class Rolling:
         return "\n".join(lines)
 
 
-def standard_error(values: Array, origins: Whole, horizon: int) -> float:
+def standard_error(values: Array, origins: Array, horizon: int) -> float:
     """Standard error of the mean of values that come from overlapping stretches of rounds.
 
     Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation
@@ -221,7 +221,7 @@ def rolling_origins(
     starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
     whole_number("jobs", jobs, 1)
 
-    def from_origin(start: int) -> dict[str, Whole]:
+    def from_origin(start: int) -> dict[str, Array]:
         return play_from(
             feedback,
             specs,
@@ -265,7 +265,7 @@ def play_from(
     *,
     windows: int = 8,
     past_of: Callable[[Feedback, int], Past] | None = None,
-) -> dict[str, Whole]:
+) -> dict[str, Array]:
     """What every policy chooses from one origin, fitted on all rounds before it.
 
     Parameters
@@ -307,7 +307,7 @@ def _means(values: Array, lengths: tuple[int, ...]) -> Array:
 
 def _checked_origins(
     origins: int | Sequence[int], first: float, longest: int, rounds: int
-) -> Whole:
+) -> Array:
     if isinstance(origins, int | np.integer):
         begin = round(probability("first", first) * rounds)
         spaced = np.linspace(

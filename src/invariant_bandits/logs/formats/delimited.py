@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from invariant_bandits.checks import format_names
 from invariant_bandits.logs.decode import is_time
 from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.formats.registry import (
     register_log_format,
     without_compression,
 )
-from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,
@@ -193,11 +193,9 @@ class CsvSource(TextSource):
         with naming_file(path):
             table, bad = _parsed(sample[dialect.before :], dialect, None)
         if bad and not len(table):
-            wanted = (
-                f"as many values as its header ({format_names(self.headers[path])})"
-            )
             raise FileError(
-                f"{path} is not readable: none of its first rows has {wanted}"
+                f"{path} is not readable: none of its first rows has as many values as its "
+                f"header ({format_names(self.headers[path])})"
             )
         schema = table.schema
         grouped = self.grouped.setdefault(path, set())

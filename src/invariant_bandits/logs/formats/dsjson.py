@@ -114,9 +114,9 @@ def _event(path: str, which: int, number: int, text: bytes) -> LoggedEvent | str
         msgspec.MsgspecError,
     ):
         return DAMAGED
-    form = "decisions for several slots (slates or conditional bandits)"
     raise FileError(
-        f"{path}: line {number} has {form}; one decision per event is needed"
+        f"{path}: line {number} has decisions for several slots (slates or conditional "
+        "bandits); one decision per event is needed"
     )
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.checks import format_names
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.json_values import too_deep, value_of
-from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     Batches,
     Task,

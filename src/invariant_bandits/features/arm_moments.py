@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.features.arm_maps import ArmFeatures
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +30,10 @@ class ArmMoments:
         Times that bound the windows.
 
     >>> import numpy as np
-    >>> from invariant_bandits.logs.columns import Column
-    >>> from invariant_bandits.logs.feature_maps import FeatureMap
-    >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("a", "b"))
+    >>> from invariant_bandits.features.columns import Column
+    >>> from invariant_bandits.features.arm_maps import OwnCoefficients
+    >>> from invariant_bandits.features.rows import RowFeatures
+    >>> features = OwnCoefficients(RowFeatures((Column("hour"),)), ("a", "b"))
     >>> cells = WindowedMoments.empty(2, 2).update([[1.0, 9.0], [1.0, 7.0]], [1.0, 0.0], window=[0, 1])
     >>> moments = ArmMoments(cells, features)
     >>> moments.rounds, moments.cross[0, 0]

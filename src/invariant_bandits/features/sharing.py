@@ -9,8 +9,8 @@ import numpy as np
 from invariant_bandits.checks import (
     Array,
 )
-from invariant_bandits.logs.collinearity import TOLERANCE
-from invariant_bandits.logs.feature_maps import LEAST_SCALE
+from invariant_bandits.features.catalogue import LEAST_SCALE
+from invariant_bandits.features.collinearity import TOLERANCE
 from invariant_bandits.moments.windowed import WindowedMoments
 
 MOST_COEFFICIENTS = 600
@@ -77,7 +77,7 @@ class Coding(NamedTuple):
     Attributes
     ----------
     coding : str
-        "own", "partial", "shared" or "pooled", as in `ArmFeatures`.
+        "own" or "shared", or "partial": some slopes are own, the others shared.
     own : int
         Number of coefficients that every arm has of its own, the level included.
     reason : str

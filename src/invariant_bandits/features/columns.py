@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import (
-    Array,
-    InputError,
-)
-from invariant_bandits.logs.decode import Categories
+from invariant_bandits.checks import Array, InputError
+
+
+class Categories(NamedTuple):
+    """Decoded values of a column of categories.
+
+    Parameters
+    ----------
+    places : array of int, shape (n,)
+        Place of every value among the known categories, −1 where there is none.
+    missing : array of bool, shape (n,)
+        Whether the value is missing.
+    """
+
+    places: Array
+    missing: Array
 
 
 @dataclass(frozen=True)
