@@ -306,7 +306,8 @@ def readable_range(
     known = np.isfinite(values) & np.isfinite(errors)
     if not known.any():
         return -1.0, 1.0
-    values, errors = values[known], errors[known]
+    values = values[known]
+    errors = errors[known]
     sure = errors <= 4.0 * np.median(errors)
     low = float((values - 1.05 * errors)[sure].min())
     high = float((values + 1.05 * errors)[sure].max())

@@ -265,12 +265,14 @@ class StateSchema:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
         sizes = dict(self.sizes)
         prefixes = tuple(self.parts)
-        own = {name: a for name, a in arrays.items() if not name.startswith(prefixes)}
+        remaining = {
+            name: a for name, a in arrays.items() if not name.startswith(prefixes)
+        }
         for name, spec in self.arrays.items():
-            if name not in own:
+            if name not in remaining:
                 raise InputError(f"{name} is missing")
-            spec.check(name, own.pop(name), sizes)
-        for name, array in own.items():
+            spec.check(name, remaining.pop(name), sizes)
+        for name, array in remaining.items():
             if not self.others:
                 raise InputError(f"{name} does not belong here")
             ArraySpec(array.shape, str(array.dtype)).check(name, array, sizes)
@@ -337,7 +339,8 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
     Arrays whose field carries no spec may be any finite numbers. Checks that fields carry are those of
     `from_state`.
     """
-    specs, parts = {}, {}
+    specs = {}
+    parts = {}
     for each in fields(kind):
         kinds = _alternatives(_hints(kind)[each.name])
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
@@ -373,12 +376,12 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         arrays[path] = value.view("int64") if value.dtype.kind == "M" else value
         return str(value.dtype) if value.dtype.kind == "M" else None
     if is_dataclass(value):
-        own = [
+        stored = [
             each
             for each in fields(value)
             if each.init and each.metadata.get("stored", True)
         ]
-        value = {each.name: getattr(value, each.name) for each in own}
+        value = {each.name: getattr(value, each.name) for each in stored}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
         plain = {

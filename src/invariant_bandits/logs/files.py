@@ -150,11 +150,11 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
     names = tuple(next(iter(words.values()), {}))
     for path, keys in words.items():
         if tuple(keys) != names:
-            own, first = (
+            these, first = (
                 "/".join(map("{}=…".format, some)) or "none" for some in (keys, names)
             )
             raise FileError(
-                f"{path}: all folders must have the same keys, got {own} after {first}"
+                f"{path}: all folders must have the same keys, got {these} after {first}"
             )
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
     keys_of = {
@@ -224,11 +224,11 @@ class PartitionedSource(SourceAround):
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches of the files with the keys that are wanted."""
-        own = self.inner.arrow_schema.names
+        in_file = self.inner.arrow_schema.names
         keys = self.keys[task.file]
-        read = [name for name in columns if name in own] or list(own[:1])
+        read = [name for name in columns if name in in_file] or list(in_file[:1])
         for row, batch in self.inner.batches(task, read):
             for name in columns:
-                if name not in own:
+                if name not in in_file:
                     batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
             yield row, batch.select(list(columns))

@@ -162,16 +162,16 @@ class Log:
             overrides |= {
                 name: self.given[name] for name in ("level_edges", "level_values")
             }
-        own = self.source.schema
-        if own is None:
+        of_format = self.source.schema
+        if of_format is None:
             return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         names = self.source.arrow_schema.names
         if (
-            own.labelled
-            and overrides.get("arm", own.arm) is None
+            of_format.labelled
+            and overrides.get("arm", of_format.arm) is None
             and "features" not in overrides
         ):
-            free = set(names) - set(own.roles().values())
+            free = set(names) - set(of_format.roles().values())
             overrides["features"] = [
                 name for name in names if name in free and not name.startswith("__")
             ]
@@ -179,17 +179,17 @@ class Log:
         for each in ("features", "categorical") if ignored else ():
             overrides[each] = [
                 name
-                for name in overrides.get(each, getattr(own, each))
+                for name in overrides.get(each, getattr(of_format, each))
                 if name not in ignored
             ]
-        changed = replace(own, **overrides).resolved(self.source.arrow_schema)
+        changed = replace(of_format, **overrides).resolved(self.source.arrow_schema)
         if (
-            own.labelled
-            and changed.arm in (own.arm, None)
-            and not set(changed.features) <= set(own.features)
+            of_format.labelled
+            and changed.arm in (of_format.arm, None)
+            and not set(changed.features) <= set(of_format.features)
         ):
             # Features of arms: the actions are rows.
-            return replace(changed, arm=None, action=own.arm)
+            return replace(changed, arm=None, action=of_format.arm)
         return changed
 
     def _notes(self) -> tuple[str, ...]:

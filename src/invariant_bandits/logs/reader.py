@@ -154,14 +154,14 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
 
     Earlier batches are released as soon as they are not needed.
     """
-    kept: deque[Rounds] = deque()
+    needed: deque[Rounds] = deque()
     total = 0
     for batch in batches:
-        kept.append(batch)
+        needed.append(batch)
         total += len(batch)
-        while total - len(kept[0]) >= latest:
-            total -= len(kept.popleft())
-    return kept
+        while total - len(needed[0]) >= latest:
+            total -= len(needed.popleft())
+    return needed
 
 
 def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
@@ -486,8 +486,8 @@ class Reader:
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
-        own = batch.column(self.schema.row_label).cast(pa.string())
-        same = compute.equal(column.cast(pa.string()), own).fill_null(False)
+        row_labels = batch.column(self.schema.row_label).cast(pa.string())
+        same = compute.equal(column.cast(pa.string()), row_labels).fill_null(False)
         return np.asarray(same.to_numpy(zero_copy_only=False))
 
 

@@ -174,8 +174,8 @@ class Scan:
         if isinstance(features, FeatureOptions):
             learned = self.learn(features)
         else:
-            kept = spool if spool is not None and spool.is_whole else None
-            aggregate = self.run(features, logit, spool=kept)
+            whole_spool = spool if spool is not None and spool.is_whole else None
+            aggregate = self.run(features, logit, spool=whole_spool)
             self.check(aggregate.report)
             learned = Learned(features, (), "as learned before", aggregate)
         aggregate = learned.aggregate
