@@ -80,9 +80,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
-        if error.errno is None or (
-            error.filename is not None and str(error.filename) != str(scratch)
-        ):
+        of_another_file = error.filename not in (None, str(scratch), scratch)
+        if error.errno is None or of_another_file:
             raise
         words = f"it could not be written: {os.strerror(error.errno)}"
         raise OSError(error.errno, words, str(target)) from None
@@ -175,7 +174,6 @@ LARGEST = 1e300
 """Numbers beyond this are near the end of floats: sums of a few of them would be infinite."""
 MOST_ROUNDS = float(2**62)
 """A counter beyond this could not go on counting."""
-_SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ class ArraySpec:
     Parameters
     ----------
     shape : tuple of int or str
-        A letter is a size that is the same wherever it stands in a schema; "q+1" and "2q" follow from it.
+        A letter is a size that is the same wherever it stands in a schema; "q+1" follows from it.
     dtype : str
         As numpy calls it.
     least, most : float or tuple of float
@@ -231,13 +229,9 @@ def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
     """Whether an axis has its length; a letter without a size gets one."""
     if isinstance(size, int):
         return size == length
-    parsed = _SIZE.fullmatch(size)
-    assert parsed is not None, f"a size must be like 'q', 'q+1' or '2q', got {size!r}"
-    factor = int(parsed[1] or 1)
-    letter = parsed[2]
-    more = int(parsed[3] or 0)
-    known = sizes.setdefault(letter, (length - more) // factor)
-    return known >= 0 and factor * known + more == length
+    letter, _, more = size.partition("+")
+    known = sizes.setdefault(letter, length - int(more or 0))
+    return known >= 0 and known + int(more or 0) == length
 
 
 @dataclass(frozen=True)
@@ -574,8 +568,8 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
         "format": str(FORMAT_VERSION),
         "kind": kind,
         "about": about,
+        "sha256": digest(kind, about, arrays),
     }
-    metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
     length = int.from_bytes(content[:8], "little")

@@ -148,6 +148,8 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
     """
     words = {path: _words(path.removeprefix(root)) for root, path in rooted}
     names = tuple(next(iter(words.values()), {}))
+    if not any(words.values()):
+        return {path: {} for path in words}
     for path, keys in words.items():
         if tuple(keys) != names:
             these, first = (
@@ -157,18 +159,14 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
                 f"{path}: all folders must have the same keys, got {these} after {first}"
             )
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
-    keys_of = {
-        path: {name: columns[name][index] for name in names}
-        for index, path in enumerate(words)
-    }
+    keys_of = {}
+    for index, path in enumerate(words):
+        keys_of[path] = {name: columns[name][index] for name in names}
 
     def rank(path: str) -> tuple[list[Any], str]:
         return [(not key.is_valid, key.as_py()) for key in keys_of[path].values()], path
 
-    return {
-        path: keys_of[path]
-        for path in (sorted(keys_of, key=rank) if names else keys_of)
-    }
+    return {path: keys_of[path] for path in sorted(keys_of, key=rank)}
 
 
 def _words(path: str) -> dict[str, str | None]:
