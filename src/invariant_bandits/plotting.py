@@ -254,9 +254,12 @@ def curves(
                 ms=3,
             )
             for edge, marker in ((low, "v"), (high, "^")):
-                beyond = path.values < low if edge == low else path.values > high
-                at_edge = np.full(beyond.sum(), edge)
-                axis.plot(time[beyond], at_edge, marker, color=colour, clip_on=False)
+                beyond = path.values < low if marker == "v" else path.values > high
+                if beyond.any():
+                    at_edge = np.full(beyond.sum(), edge)
+                    axis.plot(
+                        time[beyond], at_edge, marker, color=colour, clip_on=False
+                    )
             axis.set_title(
                 f"{literal(path.title, 40)}\n{literal(path.change_in_words(edges), 48)}",
                 fontsize=8.0,
