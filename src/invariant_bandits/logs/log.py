@@ -195,8 +195,9 @@ class Log:
     def _notes(self) -> tuple[str, ...]:
         """What a reader must know first of the values of the log."""
         schema = self.schema
-        notes = [] if schema.ranking is None else [ranking_note(schema)]
-        notes += schema.doubts
+        notes = list(schema.doubts)
+        if schema.ranking is not None:
+            notes.insert(0, ranking_note(schema))
         if schema.minimise:
             notes.append(
                 f"less of {schema.reward} is better: rewards are {schema.reward_words}"
@@ -314,11 +315,12 @@ class Log:
         probes: list[Any] = []
         if known is None:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)
-            probes += [RoundProbe(schema)] if schema.round is not None else []
-            probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
-            probes += (
-                [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-            )
+            if schema.round is not None:
+                probes.append(RoundProbe(schema))
+            if schema.categorical:
+                probes.append(CategoryProbe(schema.categorical))
+            if schema.labelled:
+                probes.append(ArmProbe(schema, self.times_are_dates))
         # One pass for all.
         if schema.time is not None and known.times is None and (times or probes):
             probes.append(TimeProbe(schema.time, self.times_are_dates))
@@ -359,29 +361,27 @@ class Log:
         source = self.source
         total = 0
         tasks = list[Task]()
+        spool = source if isinstance(source, SpooledSource) else None
         for task in source.tasks:
             task = replace(task, position=total)
             end = task.first_row
-            spool = source if isinstance(source, SpooledSource) else None
-            for row, batch in (
-                spool.record(task) if spool else source.batches(task, columns)
-            ):
+            batches = spool.record(task) if spool else source.batches(task, columns)
+            for row, batch in batches:
                 end = row + len(batch)
                 for probe in probes:
                     probe.add(task, row, batch)
-            skipped = () if source.skips_lines else source.skipped(task).values()
-            total += (
-                max([end, *(row + 1 for bad in skipped for row in bad)])
-                - task.first_row
-            )
+            if not source.skips_lines:
+                for rows in source.skipped(task).values():
+                    end = max([end, *(row + 1 for row in rows)])
+            total += end - task.first_row
             if not self.schema.one_row_per_action:
                 tasks += [task] if spool is None else spool.split(task)
             # A round may go on in the next part of its file.
             elif not tasks or tasks[-1].file != task.file:
                 tasks.append(task)
-        results = {
-            name: value for probe in probes for name, value in probe.results().items()
-        }
+        results: dict[str, Any] = {}
+        for probe in probes:
+            results |= probe.results()
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def moments(

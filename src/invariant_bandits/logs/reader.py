@@ -172,11 +172,8 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
     step = len(rounds)
     if rounds.arm is not None:
         counts = rounds.offered_counts
-        step = max(
-            1,
-            CELLS_AT_ONCE
-            // (features.dim * (1 if counts is None else int(np.max(counts)))),
-        )
+        most = 1 if counts is None else int(np.max(counts))
+        step = max(1, CELLS_AT_ONCE // (features.dim * most))
     part_of = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
         part = rounds.where(part_of == index)
@@ -276,10 +273,14 @@ class Reader:
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
-        features = self.encode(columns, len(batch))
-        known = {"columns": columns, "arm": codes}
         rounds = self._rounds(
-            task, row + np.arange(len(batch)), features, batch, problems, **known
+            task,
+            row + np.arange(len(batch)),
+            self.encode(columns, len(batch)),
+            batch,
+            problems,
+            columns=columns,
+            arm=codes,
         )
         if codes is None or not self.with_offered:
             return rounds, problems
@@ -316,9 +317,15 @@ class Reader:
         features = (
             self.encode(columns, len(chosen)) if offered is None else offered[chosen]
         )
-        known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
         rounds = self._rounds(
-            task, row + starts, features, of_chosen, problems, **known
+            task,
+            row + starts,
+            features,
+            of_chosen,
+            problems,
+            columns=columns,
+            offered=offered,
+            all_rewards=all_rewards,
         )
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
@@ -351,16 +358,20 @@ class Reader:
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        known = {"offered": offered, "offered_counts": counts, "action": action}
         rounds = self._rounds(
-            task, row + np.arange(len(batch)), features, batch, problems, **known
+            task,
+            row + np.arange(len(batch)),
+            features,
+            batch,
+            problems,
+            offered=offered,
+            offered_counts=counts,
+            action=action,
         )
-        rewards = (
-            None
-            if self.schema.rewards is None
-            else self._all_rewards(batch, counts, problems)
-        )
-        return replace(rounds, all_rewards=rewards), problems
+        if self.schema.rewards is not None:
+            all_rewards = self._all_rewards(batch, counts, problems)
+            rounds = replace(rounds, all_rewards=all_rewards)
+        return rounds, problems
 
     def _rounds(
         self,
@@ -401,20 +412,27 @@ class Reader:
                 batch.column(schema.position), schema.position, missing
             )
             position = np.where(missing.usable, values, np.nan)
-        known |= {"propensity": propensity, "position": position}
-        return Rounds(task.file, rows, features, rewards, times, **known)
+        return Rounds(
+            file=task.file,
+            rows=rows,
+            features=features,
+            rewards=rewards,
+            times=times,
+            propensity=propensity,
+            position=position,
+            **known,
+        )
 
     def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
         """Return the decoded columns of a batch that become features."""
         raw: dict[str, Any] = {}
         for column in self.features.columns:
-            values = batch.column(column.name)
             name = column.name
+            values = batch.column(name)
             impute = column.filler is not None
             if column.categories is not None:
-                known = column.categories
                 raw[name] = decode.categories_of(
-                    values, known, name, problems, impute=impute
+                    values, column.categories, name, problems, impute=impute
                 )
             elif column.width is not None:
                 raw[name] = decode.vectors(

@@ -160,11 +160,8 @@ def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
             shown = "; ".join(
                 ", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS]
             )
-            more = (
-                f" and {len(groups) - MOST_SPELLINGS} more"
-                if len(groups) > MOST_SPELLINGS
-                else ""
-            )
+            hidden = len(groups) - MOST_SPELLINGS
+            more = f" and {hidden} more" if hidden > 0 else ""
             notes.append(
                 f"{name!r} has values that differ in case or blanks only, and count as different "
                 f"ones: {shown}{more}"
