@@ -256,7 +256,6 @@ class Aggregate:
         self.report = QualityReport()
         self.last_time: Any = None
         self.samples: list[ArmSample | None] = []
-        self.spool = plan.spool
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
