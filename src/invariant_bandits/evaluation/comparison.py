@@ -362,7 +362,8 @@ class Comparison(plotting.ShownInNotebooks):
 
     def headline(self) -> list[str]:
         """How the first policy compares with the best simple one and with the log, in a few sentences."""
-        first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
+        first = self.policies[0]
+        rounds = f"{self.fitted_rounds:,} rounds"
         return [
             *self._against_simple(),
             f"{first} against what the log did: {self.verdict(first)}.",
@@ -372,7 +373,8 @@ class Comparison(plotting.ShownInNotebooks):
 
     def _against_simple(self) -> list[str]:
         """Who is ahead, the first policy or the reference. First of all whether a simple policy is."""
-        first, rival = self.policies[0], self.reference
+        first = self.policies[0]
+        rival = self.reference
         line = self.line(first)
         if (
             line is None
@@ -381,7 +383,8 @@ class Comparison(plotting.ShownInNotebooks):
             or not line.against_reference.concludes
         ):
             return []
-        gain, name = line.against_reference, self.with_settings(rival)
+        gain = line.against_reference
+        name = self.with_settings(rival)
         if rival in self.simple[:1]:
             name += ", the best simple policy of the rounds before"
         ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
@@ -551,7 +554,8 @@ def compare(
     )
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
-    checked, notes = None, _shared_slopes(coding)
+    checked = None
+    notes = _shared_slopes(coding)
     if not full:
         later, about_propensities = with_propensities(earlier, later, propensities)
         notes += about_propensities

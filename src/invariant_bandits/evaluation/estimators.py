@@ -66,7 +66,7 @@ class Predictions:
     def under(self, feedback: Feedback, target: Any) -> Array:
         """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
         return feedback.per_round(
-            lambda part, own, model: part.sums_per_round(own * model),
+            lambda part, chances, model: part.sums_per_round(chances * model),
             target,
             self.values,
         )
@@ -158,9 +158,10 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         covariances[b] = noise * inverse
 
     def predicted(part: Feedback, start: int) -> Array:
-        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
-        for b in np.unique(own):
-            inside = np.flatnonzero(own == b)
+        values = np.empty(len(part.offered))
+        block_of_round = block[start : start + part.rounds]
+        for b in np.unique(block_of_round):
+            inside = np.flatnonzero(block_of_round == b)
             rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
             values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
         return values
@@ -508,7 +509,8 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
 
 def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
-    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
+    starts = feedback.starts.tolist()
+    rewards = feedback.offered_rewards.tolist()
     rows = []
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
@@ -859,7 +861,8 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
-    effective, reasons = effective_size(weights), []
+    effective = effective_size(weights)
+    reasons = []
     if effective == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)
     mean, error = mean_and_error(weights)
