@@ -36,7 +36,7 @@ from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.features.sharing import has_binary_rewards
-from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
