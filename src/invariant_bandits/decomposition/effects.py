@@ -27,6 +27,7 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import (
     DRIFTS,
+    LEAST_WEIGHT,
     NOT_DETECTED,
     SUPPORTED,
     InvariantSubspaceDecomposition,
@@ -42,6 +43,9 @@ from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
+MOVING_LEVEL = 0.01
+"""Of the test that decides whether a drifting mixture bears the name of a feature; its block was tested at a
+stricter level."""
 INTERVAL = 1.959964
 """Standard errors to either side of a 95 % interval: the 97.5 % quantile of a normal."""
 LEVEL, SHARED = "level", "all arms"
@@ -409,33 +413,49 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     tested = (
         fit.recipe_used_ != "published"
     )  # its windows overlap, so that these tests do not hold
-    single = _single_features(weights)
+
+    def contradicts(feature: int, block: int) -> bool:
+        """Whether a feature's own coefficient says another thing than the block.
+
+        One feature of several may stay as it is in a block that drifts.
+        """
+        varies = bool(fit.varies_[block])
+        if not tested or not fit.testable_[block]:
+            return False
+        if varies and len(fit.blocks_[block]) > 1:
+            return False
+        drifts = features.log_p_values[feature] <= np.log(level)
+        return bool(drifts != varies)
+
+    candidates = _single_features(weights)
+    single = {}
+    for block, columns in enumerate(fit.blocks_):
+        for j in columns.tolist():
+            if j in candidates and not contradicts(candidates[j], block):
+                single[j] = candidates[j]
+    named = set(single.values())
+    moves = features.log_p_values <= np.log(MOVING_LEVEL)
     paths = []
     for block, columns in enumerate(fit.blocks_):
         verdict, varies = block_verdict(fit, block), bool(fit.varies_[block])
-
-        def contradicts(
-            feature: int, block: int = block, varies: bool = varies
-        ) -> bool:
-            """Whether a feature's own coefficient says another thing than the block.
-
-            One feature of several may stay as it is in a block that drifts.
-            """
-            if not tested or not fit.testable_[block]:
-                return False
-            if varies and len(fit.blocks_[block]) > 1:
-                return False
-            drifts = features.log_p_values[feature] <= np.log(level)
-            return bool(drifts != varies)
-
         shown: dict[int, tuple[str, _Coefficients, int]] = {}
         for j in columns.tolist():
-            feature = single.get(j)
-            if feature is not None and not contradicts(feature):
-                shown[j] = (feature_names[feature], features, feature)
-            else:
-                name = mixture_name(weights[:, j], feature_names)
-                shown[j] = (name, mixtures, j)
+            if j in single:
+                shown[j] = (feature_names[single[j]], features, single[j])
+                continue
+            parts = weights[:, j]
+            if varies and tested:
+                parts = _moving_parts(parts, moves)
+                # Other directions may bear the names of the features that move.
+                untold = set(np.flatnonzero(parts).tolist()) - named
+                if not untold:
+                    continue
+                if len(untold) == 1:
+                    (feature,) = untold
+                    named.add(feature)
+                    shown[j] = (feature_names[feature], features, feature)
+                    continue
+            shown[j] = (mixture_name(parts, feature_names), mixtures, j)
         alone = {
             j: float(table.log_p_values[place])
             for j, (_, table, place) in shown.items()
@@ -444,7 +464,7 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             len(columns) == 1 or not varies
         ):  # the block was tested as a whole
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
-        limit = max(float(np.log(level)), min(alone.values()))
+        limit = max(float(np.log(level)), min(alone.values(), default=0.0))
         for j, log_p in alone.items():
             name, table, place = shown[j]
             p_value = (
@@ -454,6 +474,15 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             path = _path(("", name), evidence, *table.path(place))
             paths.append(replace(path, drifts=verdict == DRIFTS, of_block=verdict))
     return _strongest_first(paths)
+
+
+def _moving_parts(weights: Array, moves: Array) -> Array:
+    """Return the weights (p,) of a drifting mixture, 0 where a feature's own coefficient stays as it is.
+
+    All of them are returned if no feature of the log moves by itself.
+    """
+    named = np.abs(weights) >= LEAST_WEIGHT * np.abs(weights).max()
+    return weights * (named & moves) if moves.any() else weights
 
 
 def _single_features(weights: Array) -> dict[int, int]:

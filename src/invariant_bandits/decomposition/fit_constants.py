@@ -95,6 +95,8 @@ class PriorFit:
     # -- tests of drift --
     drift_level: float = 0.05
     """Level of the tests of drift, for all effects of a log together (Holm 1979)."""
+    active_errors: float = 3.0
+    """Standard errors from 0 at which an effect counts as active: one null effect in 370 is."""
     largest_factor: float = 1e4
     """How far the grid of drifts goes up and down from the fitted one, in a likelihood ratio."""
     grid_points: int = 200
