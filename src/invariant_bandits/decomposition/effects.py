@@ -401,7 +401,6 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     """
     basis = readable_directions(fit)
     weights = direction_weights(fit, basis)
-    feature_names = fit.names(len(basis))
     covariance = fit.window_covariances_.mean(axis=0)
     feature_scale = np.sqrt(np.diagonal(covariance))
     mixture_scale = np.sqrt(np.diagonal(basis.T @ covariance @ basis))
@@ -410,55 +409,17 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     )
     features = _Coefficients.of(fit.paths_.along(np.diag(feature_scale)))
     level = fit.alpha / len(fit.blocks_)
-    tested = (
-        fit.recipe_used_ != "published"
-    )  # its windows overlap, so that these tests do not hold
-
-    def contradicts(feature: int, block: int) -> bool:
-        """Whether a feature's own coefficient says another thing than the block.
-
-        One feature of several may stay as it is in a block that drifts.
-        """
-        varies = bool(fit.varies_[block])
-        if not tested or not fit.testable_[block]:
-            return False
-        if varies and len(fit.blocks_[block]) > 1:
-            return False
-        drifts = features.log_p_values[feature] <= np.log(level)
-        return bool(drifts != varies)
-
-    candidates = _single_features(weights)
-    single = {}
-    for block, columns in enumerate(fit.blocks_):
-        for j in columns.tolist():
-            if j in candidates and not contradicts(candidates[j], block):
-                single[j] = candidates[j]
-    named = set(single.values())
-    moves = features.log_p_values <= np.log(MOVING_LEVEL)
+    # The windows of the published recipe overlap, so that these tests do not hold.
+    tested = fit.recipe_used_ != "published"
+    naming = _Naming(fit, weights, mixtures, features, np.log(level), tested)
+    shown = naming.directions()
     paths = []
     for block, columns in enumerate(fit.blocks_):
         verdict, varies = block_verdict(fit, block), bool(fit.varies_[block])
-        shown: dict[int, tuple[str, _Coefficients, int]] = {}
-        for j in columns.tolist():
-            if j in single:
-                shown[j] = (feature_names[single[j]], features, single[j])
-                continue
-            parts = weights[:, j]
-            if varies and tested:
-                parts = _moving_parts(parts, moves)
-                # Other directions may bear the names of the features that move.
-                untold = set(np.flatnonzero(parts).tolist()) - named
-                if not untold:
-                    continue
-                if len(untold) == 1:
-                    (feature,) = untold
-                    named.add(feature)
-                    shown[j] = (feature_names[feature], features, feature)
-                    continue
-            shown[j] = (mixture_name(parts, feature_names), mixtures, j)
+        in_block = {j: shown[j] for j in columns.tolist() if j in shown}
         alone = {
-            j: float(table.log_p_values[place])
-            for j, (_, table, place) in shown.items()
+            j: float(direction.table.log_p_values[direction.position])
+            for j, direction in in_block.items()
         }
         if tested and (
             len(columns) == 1 or not varies
@@ -466,14 +427,87 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
         limit = max(float(np.log(level)), min(alone.values(), default=0.0))
         for j, log_p in alone.items():
-            name, table, place = shown[j]
+            name, table, position = in_block[j]
             p_value = (
                 float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
             )
-            evidence = table.evidence(place, level, p_value, varies and log_p <= limit)
-            path = _path(("", name), evidence, *table.path(place))
+            evidence = table.evidence(
+                position, level, p_value, varies and log_p <= limit
+            )
+            path = _path(("", name), evidence, *table.path(position))
             paths.append(replace(path, drifts=verdict == DRIFTS, of_block=verdict))
     return _strongest_first(paths)
+
+
+class _ShownDirection(NamedTuple):
+    """A direction's name, and the table and the position in it of the coefficients that are shown."""
+
+    name: str
+    table: _Coefficients
+    position: int
+
+
+class _Naming(NamedTuple):
+    """What names directions: weights (p, d) of features, coefficients of both, and a test's level."""
+
+    fit: InvariantSubspaceDecomposition
+    weights: Array
+    mixtures: _Coefficients
+    features: _Coefficients
+    log_level: float
+    tested: bool
+
+    def directions(self) -> dict[int, _ShownDirection]:
+        """Return the directions that are shown; the drift of one that is left out is told by others."""
+        single = self._single_features()
+        shown = {j: self._as_feature(feature) for j, feature in single.items()}
+        named = set(single.values())
+        names = self.fit.names(len(self.weights))
+        moves = self.features.log_p_values <= np.log(MOVING_LEVEL)
+        drifting = np.repeat(self.fit.varies_, [len(b) for b in self.fit.blocks_])
+        order = np.concatenate(self.fit.blocks_).tolist()
+        for j, varies in zip(order, drifting.tolist(), strict=True):
+            if j in single:
+                continue
+            parts = self.weights[:, j]
+            if varies and self.tested:
+                parts = _moving_parts(parts, moves)
+                # Other directions may bear the names of the features that move.
+                untold = set(np.flatnonzero(parts).tolist()) - named
+                if len(untold) == 1:
+                    shown[j] = self._as_feature(*untold)
+                    named |= untold
+                if len(untold) < 2:
+                    continue
+            shown[j] = _ShownDirection(mixture_name(parts, names), self.mixtures, j)
+        return shown
+
+    def _as_feature(self, feature: int) -> _ShownDirection:
+        name = self.fit.names(len(self.weights))[feature]
+        return _ShownDirection(name, self.features, feature)
+
+    def _single_features(self) -> dict[int, int]:
+        """Features that directions are named by, unless their own coefficients contradict the blocks."""
+        candidates = _single_features(self.weights)
+        return {
+            j: candidates[j]
+            for block, columns in enumerate(self.fit.blocks_)
+            for j in columns.tolist()
+            if j in candidates and not self._contradicts(candidates[j], block)
+        }
+
+    def _contradicts(self, feature: int, block: int) -> bool:
+        """Whether a feature's own coefficient says another thing than the block.
+
+        One feature of several may stay as it is in a block that drifts.
+        """
+        varies = bool(self.fit.varies_[block])
+        if not self.tested or not self.fit.testable_[block]:
+            return False
+        if varies and len(self.fit.blocks_[block]) > 1:
+            return False
+        drifts = self.features.log_p_values[feature] <= self.log_level
+        return bool(drifts != varies)
 
 
 def _moving_parts(weights: Array, moves: Array) -> Array:

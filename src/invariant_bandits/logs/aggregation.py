@@ -88,7 +88,7 @@ class AggregationPlan:
     logit : LogitWeights, optional
         Of labelled arms: about which coefficients 0/1 rewards are linearised.
     share : float
-        Of labelled arms: which share of the rounds is sampled, if all rewards are 0 or 1.
+        Of labelled arms: which share of the rounds is sampled.
     spool : RoundSpool, optional
         Of labelled arms with clicks: where rounds are written, or read if `logit` is given.
     """
@@ -155,17 +155,10 @@ class AggregationPlan:
                 yield rounds, window
 
     def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
-        """Return the rounds that a hash of the row number selects, features encoded.
-
-        None if some reward is not a click, unless arms are pooled.
-        """
+        """Return the rounds that a hash of the row number selects, features encoded; None without arms."""
         from invariant_bandits.logs.kernels import lots
 
-        if (
-            not self.share
-            or rounds.arm is None
-            or not (self.is_pooled or are_clicks(rounds.rewards))
-        ):
+        if not self.share or rounds.arm is None:
             return None
         drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
@@ -281,7 +274,7 @@ class Aggregate:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
     def sample(self, features: ArmFeatures) -> ArmSample | None:
-        """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
+        """Return the sampled rounds with the contexts z of these features; None without arms."""
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:
             return None

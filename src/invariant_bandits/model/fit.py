@@ -323,6 +323,7 @@ def model_of_log(
             odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
             unbiased = join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
+        fields["sample"] = read.sample
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
@@ -538,6 +539,7 @@ def model_of(
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
+    sample: ArmSample | None = None,
     dropped: tuple[Dropped, ...] = (),
     notes: tuple[str, ...] = (),
     **fields: Any,
@@ -554,6 +556,8 @@ def model_of(
         The policy.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
+    sample : ArmSample or None
+        Rounds of labelled arms, which tell where the noise is larger.
     dropped, notes, fields :
         Further fields of the model.
     """
@@ -562,6 +566,8 @@ def model_of(
         features, ArmFeatures
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
+        if sample is not None and log_odds is None:
+            linear = linear.with_unequal_noise(sample)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
         noise = float(np.sqrt(linear.noise_variance))
