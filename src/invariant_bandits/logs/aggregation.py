@@ -200,8 +200,7 @@ class Partial:
     last_time : number or None
         Time of the last one; times are microseconds if they are dates.
     samples : list of ArmSample or None
-        Sampled rounds of labelled arms, features encoded, batch by batch; None where some reward is not a
-        click.
+        Sampled rounds of labelled arms, features encoded, batch by batch; None without arms.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
@@ -223,7 +222,9 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
     with nullcontext() if spool is None else spool.writing(task) as write:
         for rounds, window in plan.rounds(task, partial):
             partial.samples.append(plan.sample(task, rounds, window))
-            if spool is not None and partial.samples[-1] is None:
+            # A spool holds clicks, for the passes over log-odds.
+            is_spooled = rounds.arm is not None and are_clicks(rounds.rewards)
+            if spool is not None and not is_spooled:
                 spool.give_up()
             elif write is not None:
                 write(rounds.columns, rounds.rewards.astype(bool), rounds.arm, window)
