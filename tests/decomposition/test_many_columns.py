@@ -139,12 +139,22 @@ def test_noise_that_grows_with_a_column_is_not_said_to_be_drift():
     assert np.mean(covered) >= 0.88
 
 
-def test_a_model_of_a_log_knows_where_the_noise_is_larger():
-    contexts, rates, profits, _ = loans(0, 6000)
+def loan_log(seed, first):
+    """A table of loans, numbered from `first` on."""
+    contexts, rates, profits, _ = loans(seed, 6000)
     columns = {"amount": contexts[:, 1], "score": contexts[:, 2]}
-    log = pa.table({"rate": rates.astype(str), "profit": profits, **columns})
-    model = ib.fit_logs(log, reward="profit", arm="rate", windows=8)
-    assert not any(path.drifts for path in effect_paths(model))
+    order = np.arange(first, first + 6000)
+    return pa.table(
+        {"order": order, "rate": rates.astype(str), "profit": profits, **columns}
+    )
+
+
+def test_a_model_knows_where_the_noise_is_larger_after_a_fit_and_after_an_update():
+    roles = {"reward": "profit", "arm": "rate", "time": "order"}
+    model = ib.fit_logs(loan_log(0, 0), roles, windows=8)
+    updated = model.update_from(loan_log(1, 6000)).model
+    for each in (model, updated):
+        assert not any(path.drifts for path in effect_paths(each))
 
 
 @pytest.mark.parametrize("clicks", [False, True], ids=["linear", "clicks"])

@@ -407,6 +407,9 @@ def update_model(
     joined, join, _ = join_short_ends(_joined(old, read.moments))
     odds, new_odds = _log_odds(model, log, features, places, how)
     odds = None if odds is None else replace(odds, moments=join(odds.moments))
+    sample = None
+    if labelled is not None and odds is None:
+        sample = read_arm_sample(log, labelled)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
@@ -414,6 +417,7 @@ def update_model(
         features,
         start,
         log_odds=odds,
+        sample=sample,
         dropped=model.dropped,
         notes=model.notes,
         schema=model.schema,
