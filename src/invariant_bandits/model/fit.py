@@ -297,6 +297,7 @@ def model_of_log(
             odds = read_log_odds(scan, learned, start_at.theta)
             unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
+        fields["sample"] = read.sample
         coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
@@ -466,6 +467,7 @@ def model_of(
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
+    sample: ArmSample | None = None,
     dropped: tuple[Dropped, ...] = (),
     notes: tuple[str, ...] = (),
     **fields: Any,
@@ -484,6 +486,8 @@ def model_of(
         How many rounds will be served.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
+    sample : ArmSample or None
+        Rounds of labelled arms, which tell where the noise is larger.
     dropped, notes, fields :
         Further fields of the model.
     """
@@ -492,6 +496,8 @@ def model_of(
         features, ArmFeatures
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
+        if sample is not None and log_odds is None:
+            linear = linear.with_unequal_noise(sample)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
         noise = float(np.sqrt(linear.noise_variance))

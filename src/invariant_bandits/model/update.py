@@ -409,6 +409,9 @@ def update_model(
     ends = join_short_ends(all_windows.counts)
     odds, new_odds = _log_odds(model, scan, features, places)
     odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
+    sample = None
+    if isinstance(features, ArmFeatures) and odds is None:
+        sample = read_arm_sample(log, features)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
@@ -417,6 +420,7 @@ def update_model(
         spec,
         horizon,
         log_odds=odds,
+        sample=sample,
         dropped=model.dropped,
         notes=model.notes,
         schema=model.schema,
