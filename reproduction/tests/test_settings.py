@@ -16,7 +16,7 @@ from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell, grid_of
-from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.episodes import PaperEpisodes, build_policy
 from invariant_bandits.simulation.loop import SimulationResult, play
 from invariant_bandits_reproduction import contenders
 from invariant_bandits_reproduction.figures import changing, guarantees, stationary
@@ -122,13 +122,14 @@ def test_contenders_are_what_their_names_say():
         )
         > 1e-6
     )
-    lifted = PolicySpec("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
+    lifting = PolicySpec("isd-linucb", {"split": "oracle", "window": 25})
+    lifted = build_policy(lifting, episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
 def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
-    known = contenders.NAMED[contenders.ISD_KNOWN](episode.past)
+    known = build_policy(contenders.NAMED[contenders.ISD_KNOWN], episode.past)
     assert cells.estimated_split(known, episode) == {
         "right dimensions": 1.0,
         "invariant dimensions": 7.0,
@@ -137,7 +138,7 @@ def test_an_observed_split_is_compared_with_the_true_one():
     }
     assert (
         cells.estimated_split(
-            contenders.NAMED[contenders.LINUCB](episode.past), episode
+            contenders.NAMED[contenders.LINUCB].build(episode.past), episode
         )
         == {}
     )
@@ -239,7 +240,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
 @pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(PolicySpec(name)(episode.past), episode)
+    regret = play(PolicySpec(name).build(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
 
@@ -292,8 +293,8 @@ def test_seeds_do_not_depend_on_the_names_that_are_stored():
     "cell", [stationary.DIMENSION_CELLS[3], stationary.LOGGED_CELLS[1000]]
 )
 def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
-    maker = cell.policies["SW-linUCB, window T"]
-    assert dict(maker.options) == {"window": "horizon"}
+    spec = cell.policies["SW-linUCB, window T"]
+    assert dict(spec.options) == {"window": "horizon"}
     with warnings.catch_warnings(action="error"):
-        policy = maker(drawn(cell).past)
+        policy = spec.build(drawn(cell).past)
     assert policy.memory == SlidingWindow(cell.horizon)

@@ -52,9 +52,9 @@ def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_t
     for i, start in enumerate((700, 900, 1300)):
         past = ib.Past.from_feedback(feedback.between(0, start), 200)
         ahead = feedback.between(start, start + 200)
-        for name, maker in small_policies().items():
+        for name, spec in small_policies().items():
             rewards = ahead.offered_rewards[
-                played_rows(maker(past), ahead, baseline=past.baseline)
+                played_rows(spec.build(past), ahead, baseline=past.baseline)
             ]
             assert result.rewards[name][i].tolist() == [
                 rewards[:50].mean(),
