@@ -53,6 +53,7 @@ COUNTERS = {
 GAUGES = {
     "waiting_decisions": "Decisions that wait for rewards.",
     "alarm": "Whether the alarm is on: what was invariant has changed.",
+    "learning_failed": "Whether the last attempt to learn from its own decisions failed.",
 }
 """Help of the gauges of every model."""
 
@@ -121,10 +122,12 @@ class Metrics(Collector):
         """Yield a family for each count of the dashboard, and its gauges."""
         dashboard = self.dashboard()
         numbers = {}
+        failures = dashboard.get("learning_failures", {})
         for model, shown in dashboard.get("models", {}).items():
             gauges = {
                 "waiting_decisions": shown["waiting"],
                 "alarm": bool(shown["about"].get("alarm")),
+                "learning_failed": model in failures,
             }
             numbers[model] = {**shown["counts"], **gauges}
         families: list[CounterMetricFamily | GaugeMetricFamily] = []

@@ -184,6 +184,11 @@ class Application(Starlette):
         self.state.service = service
         self.hosts = [*LOCAL_HOSTS, *hosts]
         service.engine.dashboard_parts.append(Dashboard())
+        if service.learning is not None:
+            failures = service.learning.failures
+            service.engine.dashboard_parts.append(
+                lambda state: {"learning_failures": failures()}
+            )
         service.metrics.dashboard = lambda: service.engine.dashboard
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -229,7 +234,10 @@ async def healthy(call: Call) -> dict[str, str]:
 @operation("GET", "/readyz", None)
 async def ready(call: Call) -> Any:
     """Say whether decisions can be made and stored."""
-    if (why := call.engine.problem()) is not None:
+    why = call.engine.problem()
+    if why is None and call.service.learning is not None:
+        why = call.service.learning.problem()
+    if why is not None:
         return json_response({"status": "unavailable", "why": why}, 503)
     verified = call.engine.verification is None or call.engine.verification.done
     return {
@@ -286,6 +294,7 @@ async def overview(call: Call) -> dict[str, Any]:
         },
         "name": name,
         "model": None if name is None else models[name],
+        "learning_failure": view.get("learning_failures", {}).get(name),
     }
 
 
