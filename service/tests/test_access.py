@@ -68,11 +68,13 @@ NEEDED = {
     },
     "admin": {
         "POST /v1/models",
+        "DELETE /v1/models/{model}",
         *(
             f"{call[0]} {model}{call[1]}"
             for model in ("/v1/model", "/v1/models/{model}")
             for call in (
                 ("POST", "/versions"),
+                ("DELETE", "/versions/{version}"),
                 ("POST", "/versions/{version}/activate"),
                 ("POST", "/rollback"),
                 ("POST", "/learn"),

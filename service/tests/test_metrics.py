@@ -16,6 +16,7 @@ OWN = {
         "late",
         "unknown",
         "learned",
+        "learning_failed",
     ),
     *(
         "defaulted",

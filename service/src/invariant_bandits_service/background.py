@@ -823,7 +823,8 @@ class Learning:
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """Return models whose latest attempts to learn have failed: since when, and why."""
-        return dict(self._failures)
+        models = self.engine.view().models
+        return {name: why for name, why in self._failures.items() if name in models}
 
     def problem(self) -> str | None:
         """Say which model has not been able to learn for so long that an operator must look."""

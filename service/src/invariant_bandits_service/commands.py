@@ -31,6 +31,7 @@ from invariant_bandits_service.state import (
     Record,
     ServedModel,
     State,
+    usual_model,
 )
 from invariant_bandits_service.store.sql import Cut, Row, StoreError
 
@@ -38,6 +39,8 @@ LARGEST_REWARD = 1e9
 """A larger one is a mistake rather than an amount; sums of squares stay far from overflow."""
 MOST_COST = 100_000
 """Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
+MOST_UNUSED = 10
+"""Versions of a model, the latest, that are kept although they neither decide nor can be returned to."""
 MOST_WAITING = 1_000_000
 """Decisions of a model that may wait for their rewards."""
 
@@ -500,6 +503,8 @@ def add_version(
         )
     if first and model in state.models:
         raise InputError(f"model: {model!r} exists already")
+    if model in state.removed:
+        raise InputError(f"model: {model!r} was removed; names are never used again")
     content = learner.to_bytes()
     digest = hashlib.sha256(content).hexdigest()
     known = state.models[model].versions if model in state.models else {}
@@ -524,6 +529,10 @@ def add_version(
     batch.add(state, [added])
     if active:
         batch.add(state, [_activated(batch, model, version, why, by)])
+    if known:
+        for name in state.models[model].unused_versions(version)[:-MOST_UNUSED]:
+            gone = events.VersionRemoved(batch.tick(), model, name, by)
+            batch.add(state, [gone])
     return version
 
 
@@ -552,6 +561,32 @@ def activate_version(
     if version != served.version:
         batch.add(state, [_activated(batch, model, version, why, by)])
     return version
+
+
+@returns_command
+def remove_version(
+    state: State, batch: EventBatch, model: str, version: str, *, by: str = ""
+) -> str:
+    """Remove a version that does not decide, with what it learned; to be done alone."""
+    served = state.model(model)
+    served.check_version(version)
+    if version in (served.version, served.configuration.holdout_to):
+        raise ConflictError(
+            f"version: {version!r} decides, or is what a holdout is compared with"
+        )
+    batch.add(state, [events.VersionRemoved(batch.tick(), model, version, by)])
+    return version
+
+
+@returns_command
+def remove_model(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
+    """Remove a model, with all its versions; its decisions stay in the store. To be done alone."""
+    state.model(model)
+    if model == usual_model(state.models) and len(state.models) > 1:
+        words = "answers requests that name no model; it can only be removed as the last one"
+        raise ConflictError(f"model: {model!r} {words}")
+    batch.add(state, [events.ModelRemoved(batch.tick(), model, by)])
+    return model
 
 
 @returns_command

@@ -330,6 +330,7 @@ class Operation:
         caller = Caller()
         if self.role is not None:
             caller = service.access.check(request, self.role)
+            self._check_query(request)
         model = model_of(request) or service.engine.view().usual_model
         call = Call(request, service, caller, model)
         if self.bodies:
@@ -341,6 +342,22 @@ class Operation:
         if isinstance(answer, Response):
             return answer
         return responses.json_response(answer, self.status)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that its query can have."""
+        names = ("model",) if self.is_about_model else ()
+        fields = () if self.query is None else self.query.__struct_fields__
+        return (*names, *fields)
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse parameters that are not known: a mistyped one must not be taken for none."""
+        for name in request.query_params:
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise responses.RefusedError(
+                    422, f"{name[:80]}: is not a parameter; there are {known}", name
+                )
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies

@@ -273,8 +273,7 @@ async def overview(call: Call) -> dict[str, Any]:
     view = service.engine.dashboard
     failure = service.engine.failure
     models: dict[str, Any] = view.get("models", {})
-    first = "default" if "default" in models else next(iter(models), None)
-    name = call.query.get("model") or first
+    name = call.query.get("model") or next(iter(models), None)
     if name is not None and name not in models:
         raise RefusedError(404, f"model: {name!r} is not served")
     return {
@@ -458,7 +457,7 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
     engine.start()
     try:
         if settings.empty_model and not (
-            settings.models or settings.logs or view.models
+            settings.models or settings.logs or view.models or view.removed
         ):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
@@ -506,10 +505,14 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
         engine.call(command, alone=True)
         say(f"{name}: version {engine.view().models[name].version}")
 
+    removed = engine.view().removed
+    for name in sorted(removed & {*settings.models, *settings.logs}):
+        say(f"{name}: was removed, and stays so whatever the command names")
     for name, path in settings.models.items():
-        add(name, Model.load(path), "file", path.name)
+        if name not in removed:
+            add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
-        if name not in engine.view().models:
+        if name not in engine.view().models and name not in removed:
             # imported late: a start without logs saves this second
             from invariant_bandits.model.fit import fit_logs
 

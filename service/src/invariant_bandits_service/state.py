@@ -12,7 +12,7 @@ import hashlib
 import math
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
@@ -228,17 +228,20 @@ class StateView(NamedTuple):
         Numbers of events that could not be applied, and why.
     refusals : mapping
         See `State.refusals`.
+    removed : set of str
+        Names of models that were removed.
     """
 
     seq: int
     models: Mapping[str, ModelView]
     aside: Mapping[int, str]
     refusals: Mapping[bytes, None]
+    removed: Set[str]
 
     @property
     def usual_model(self) -> str:
-        """The model that is meant where none is named: the only one that is served, or "default"."""
-        return next(iter(self.models)) if len(self.models) == 1 else "default"
+        """The model that is meant where none is named, see `usual_model`."""
+        return usual_model(self.models)
 
     def model(self, name: str) -> ModelView:
         """Return a model by its name."""
@@ -251,6 +254,11 @@ class StateView(NamedTuple):
         This is known of the latest MOST_REFUSALS of them.
         """
         return _refusal(id, model) in self.refusals
+
+
+def usual_model(models: Iterable[str]) -> str:
+    """Return the model that is meant where none is named: the oldest, which no later one replaces."""
+    return next(iter(models), "default")
 
 
 def _check_served(name: str, models: Iterable[str]) -> None:
@@ -306,14 +314,24 @@ class ServedModel(ModelVersions):
             activations=tuple(self.activations),
         )
 
+    def remove_version(self, name: str) -> None:
+        """Drop a version that does not decide."""
+        del self.versions[name]
+        del self.learners[name]
+        self.activations = [each for each in self.activations if each != name]
+
+    def unused_versions(self, newest: str) -> list[str]:
+        """Return versions, oldest first, that `roll back` cannot reach and no rule names, but the newest."""
+        reached = self.activations[-MOST_STEPS_BACK:]
+        needed = {newest, self.configuration.holdout_to, *reached}
+        return [name for name in self.versions if name not in needed]
+
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
-        needed = {newest, self.configuration.holdout_to, *self.activations}
-        for name, added in list(self.versions.items()):
-            if added.origin == "background" and name not in needed:
-                del self.versions[name]
-                del self.learners[name]
+        for name in self.unused_versions(newest):
+            if self.versions[name].origin == "background":
+                self.remove_version(name)
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
@@ -408,6 +426,7 @@ class StateSnapshot(msgspec.Struct):
     models: list[ServedModel]
     aside: dict[int, str]
     refusals: list[bytes] = []
+    removed: list[str] = []
 
 
 MOST_REMEMBERED = 20_000
@@ -602,6 +621,8 @@ class State:
 
         Digests, because snapshots hold them and must not name decisions whose events are removed.
         """
+        self.removed: frozenset[str] = frozenset()
+        """Names of models that were removed."""
         self.changed: set[str] = set()
         """Models that events were about, for the reader that clears it."""
         self.seq = 0
@@ -622,11 +643,11 @@ class State:
     def view(self) -> StateView:
         """Return what other threads may read.
 
-        `aside` and `refusals` are replaced when they change, so that the view may share them.
+        `aside`, `refusals` and `removed` are replaced when they change, so that the view may share them.
         """
         if self._views is None:
             self._views = {name: served.view() for name, served in self.models.items()}
-        return StateView(self.seq, self._views, self.aside, self.refusals)
+        return StateView(self.seq, self._views, self.aside, self.refusals, self.removed)
 
     # -- what follows from an event: `_on_` and its kind --
 
@@ -635,8 +656,11 @@ class State:
 
         An event is applied by the method with the name of its kind. Nothing follows from one that is set
         aside, but that its decision is not settled again. Such an event may be None: it could not be read.
+        Nothing follows either from one that a decider added before it knew that its model is gone.
         """
-        if self.seq not in self.aside:
+        if getattr(event, "model", "") in self.removed:
+            pass
+        elif self.seq not in self.aside:
             kind: Any = type(event).__struct_config__.tag
             try:
                 if isinstance(event, DecisionEvent):
@@ -685,6 +709,15 @@ class State:
         else:
             served.activations.append(event.version)
         served.timeline.mark("version", event.version, event.time)
+
+    def _on_remove_version(self, event: events.VersionRemoved) -> None:
+        self._views = None
+        self.models[event.model].remove_version(event.version)
+
+    def _on_remove_model(self, event: events.ModelRemoved) -> None:
+        self._views = None
+        del self.models[event.model]
+        self.removed = self.removed | {event.model}
 
     def _on_configure(self, event: events.Configured) -> None:
         self._views = None
@@ -784,12 +817,11 @@ class State:
     ) -> ServedModel:
         """The model whose decision an id means.
 
-        Without a name it is the only model that has decided under the id. If none has, it is "default", or
-        the only model that is served. ConflictError names the models that could be meant if there are
-        several.
+        Without a name it is the only model that has decided under the id; if none has, it is the usual one.
+        ConflictError names the models that could be meant if there are several.
         """
         if model is not None or len(self.models) < 2:
-            return self.model(model or next(iter(self.models), "default"))
+            return self.model(model or usual_model(self.models))
         keys = self.store.keys_from(decision_key(id)) | pending.keys()
         names = []
         for name in self.models:
@@ -798,14 +830,12 @@ class State:
             record = self.record(id, name, pending)
             if record is not None and record.decided is not None:
                 names.append(name)
-        if not names and "default" in self.models:
-            return self.models["default"]
-        if len(names) != 1:
-            several = ", ".join(sorted(names or self.models))
+        if len(names) > 1:
+            several = ", ".join(sorted(names))
             raise ConflictError(
                 f"model: the id {id!r} could be one of {several}; name the model"
             )
-        return self.models[names[0]]
+        return self.models[names[0] if names else usual_model(self.models)]
 
     def due(self, moment: float, most: int) -> list[tuple[str, str]]:
         """Model and id of decisions whose wait has ended, at most so many."""
@@ -828,7 +858,11 @@ class State:
     def to_bytes(self) -> bytes:
         """Return a snapshot: everything but the records, which are read from the store."""
         snapshot = StateSnapshot(
-            self.seq, list(self.models.values()), self.aside, list(self.refusals)
+            seq=self.seq,
+            models=list(self.models.values()),
+            aside=self.aside,
+            refusals=list(self.refusals),
+            removed=sorted(self.removed),
         )
         return msgspec.msgpack.encode(snapshot, enc_hook=_encode_part)
 
@@ -845,6 +879,7 @@ class State:
         state.aside = snapshot.aside
         state.models = {served.name: served for served in snapshot.models}
         state.refusals = dict.fromkeys(snapshot.refusals)
+        state.removed = frozenset(snapshot.removed)
         return state
 
     def hashes(self) -> dict[str, str]:

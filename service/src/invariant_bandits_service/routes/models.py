@@ -136,7 +136,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
         )
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
-    # not the one that is served, and by the rule of names
+    # the model that is made, by the rule of names: not the one that is meant where none is named
     call.model = decode(
         {"model": call.query.get("model", "default")}, ModelRequest
     ).model
@@ -262,6 +262,24 @@ async def activate(call: Call) -> dict[str, Any]:
     )
     await call.change(command, f"activated version {{}} of {call.model}")
     return {"model": call.model, "version": version, **report}
+
+
+@operation("DELETE", "/v1/model/versions/{version}", "admin")
+async def remove_version(call: Call) -> dict[str, Any]:
+    """Remove a version that does not decide, with what it learned."""
+    command = commands.remove_version(
+        call.model, call.path["version"], by=call.caller.name
+    )
+    version = await call.change(command, f"removed version {{}} of {call.model}")
+    return {"model": call.model, "version": version, "removed": True}
+
+
+@operation("DELETE", "/v1/models/{model}", "admin")
+async def remove_model(call: Call) -> dict[str, Any]:
+    """Remove a model with all its versions; its decisions stay in the store, and its name stays taken."""
+    command = commands.remove_model(call.model, by=call.caller.name)
+    await call.change(command, "removed the model {}")
+    return {"model": call.model, "removed": True}
 
 
 @operation("POST", "/v1/model/rollback", "admin")
