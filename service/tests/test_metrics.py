@@ -17,6 +17,7 @@ OWN = {
         "unknown",
         "learned",
         "learning_failed",
+        "shortened",
     ),
     *(
         "defaulted",

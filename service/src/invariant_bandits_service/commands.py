@@ -41,8 +41,6 @@ MOST_COST = 100_000
 """Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
 MOST_UNUSED = 10
 """Versions of a model, the latest, that are kept although they neither decide nor can be returned to."""
-MOST_WAITING = 1_000_000
-"""Decisions of a model that may wait for their rewards."""
 
 
 @dataclass
@@ -253,10 +251,6 @@ class DecisionCommand:
                 before = f"{self.model!r} has decided under {self.id!r} already"
                 raise ConflictError(f"id: {before}, with another context or other arms")
             return known.decided
-        if len(served.waiting) >= MOST_WAITING:
-            raise InputError(
-                f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards"
-            )
         batch.spend(served.learner.cost(self.context, self.labels, self.actions))
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)

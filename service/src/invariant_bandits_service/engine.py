@@ -48,6 +48,12 @@ from invariant_bandits_service.store.sql import (
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
+SNAPSHOT_PAUSE = 2_000.0
+"""Times as long as the last one took pass before the next: fewer than one request in 1,000 waits for one."""
+PUBLISH_PAUSE = 20.0
+"""The same where others decide from snapshots: a twentieth of the time is spent on them."""
+MOST_FOLLOWED_AT_START = 200_000
+"""Events after which a snapshot is taken in any case: a start follows those after it."""
 DASHBOARD_EVERY = 0.5
 """Seconds between two dashboards for the page and the metrics; the page asks once per second."""
 FOLLOW_EVERY = 0.1
@@ -228,6 +234,7 @@ class Engine:
         self._time = ServiceClock(replay.last_time(store), clock, ticks)
         self._snapshot_at = self.state.seq
         self._published_at = 0.0
+        self._snapshot_took = 0.0
         self._tried_at = -math.inf
         self._shown_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
@@ -354,11 +361,21 @@ class Engine:
         if self.retention is not None and self.available:
             with contextlib.suppress(UnavailableError):
                 self._retain(self.retention, moment)
-        published_long_ago = time.monotonic() - self._published_at >= self.publish_every
-        new = self.state.seq - self._snapshot_at
-        if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
+        if self.available and self._is_snapshot_due():
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether a snapshot is worth its time: one of many waiting decisions takes long."""
+        new = self.state.seq - self._snapshot_at
+        since = time.monotonic() - self._published_at
+        if new >= MOST_FOLLOWED_AT_START:
+            return True
+        if new and since >= max(
+            self.publish_every, PUBLISH_PAUSE * self._snapshot_took
+        ):
+            return True
+        return new >= SNAPSHOT_EVERY and since >= SNAPSHOT_PAUSE * self._snapshot_took
 
     def _retain(self, rule: Retention, moment: float) -> None:
         """Remove a part of what is not kept any longer."""
@@ -562,6 +579,7 @@ class Engine:
             kept = self.state.seq - self.store.start().seq
         content = self.state.to_bytes()
         self.store.save_snapshot(self.state.seq, content, gap=kept / PARTS)
+        self._snapshot_took = time.monotonic() - self._published_at
 
     def _update_dashboard(self, moment: float) -> None:
         """Make a new dashboard for the page and the metrics."""

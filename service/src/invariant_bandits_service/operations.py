@@ -48,6 +48,7 @@ COUNTERS = {
     "defaulted": "Decisions learned with the default reward.",
     "unlearned": "Decisions settled without being learned.",
     "refused": "Decisions that the policy could not learn.",
+    "shortened": "Decisions settled before their wait ended, because too many waited.",
 }
 """Help of the counters of every model; the names are those of `state.Counts`."""
 GAUGES = {

@@ -14,7 +14,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -105,9 +105,24 @@ class Deadlines:
         """When the next wait ends; infinity without any."""
         return self._sorted[0][0] if self._sorted else math.inf
 
-    def ended(self, moment: float) -> Iterator[str]:
-        """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
-        return (id for _, id in takewhile(lambda wait: wait[0] <= moment, self._sorted))
+    def end_of(self, id: str) -> float:
+        """Return when the wait of a decision ends; minus infinity if it does not wait."""
+        return self._ends.get(id, -math.inf)
+
+    def ended(self, moment: float, most: float = math.inf) -> Iterator[str]:
+        """Ids whose wait has ended, the earliest first, also by there being more than `most`.
+
+        They stay until they are discarded.
+        """
+        surplus = len(self) - most
+        for number, (end, id) in enumerate(self._sorted):
+            if end > moment and number >= surplus:
+                return
+            yield id
+
+    def to_builtins(self) -> dict[str, float]:
+        """Return the ends of all waits by id, for a snapshot."""
+        return self._ends
 
 
 def _trace(wait: tuple[float, str]) -> int:
@@ -122,6 +137,8 @@ MOST_COUNTED = 10_000
 """Plays of so many arms are counted one by one."""
 OTHERS = "(others)"
 
+MOST_WAITING = 1_000_000
+"""Decisions of a model that wait for rewards, some 400 MB; beyond, the waits that end first end at once."""
 MOST_REFUSALS = 1_000
 """Decisions that could not be learned, the latest, of which this is known."""
 REFUSAL_BYTES = 16
@@ -143,6 +160,8 @@ class Counts(msgspec.Struct):
     learned, defaulted, unlearned, refused : int
         Decisions learned; of these with the default reward; settled without being learned; not learned
         because the policy refused the round.
+    shortened : int
+        Decisions settled before their wait had ended, because too many waited.
     chance_measured, chance_cost : int, float
         Decisions whose expected loss by chance was worked out, and the sum of these losses.
     """
@@ -156,6 +175,7 @@ class Counts(msgspec.Struct):
     defaulted: int = 0
     unlearned: int = 0
     refused: int = 0
+    shortened: int = 0
     reward_sum: float = 0.0
     chance_measured: int = 0
     chance_cost: float = 0.0
@@ -406,17 +426,19 @@ class ServedModel(ModelVersions):
 
 
 def _encode_part(part: Any) -> Any:
-    """Return what msgspec cannot write itself: a learner as its kind and bytes, deadlines as a list."""
-    return (part.kind, part.to_bytes()) if isinstance(part, Learner) else list(part)
+    """Return what msgspec cannot write itself: a learner as its kind and bytes, deadlines by id."""
+    if isinstance(part, Learner):
+        return part.kind, part.to_bytes()
+    return part.to_builtins()
 
 
 def _decode_part(kind: type, part: Any) -> Any:
-    """Return a learner or deadlines as `_encode_part` wrote them."""
-    return (
-        learner_from_bytes(part[0], part[1], "a snapshot")
-        if kind is Learner
-        else Deadlines(part)
-    )
+    """Return a learner or deadlines as `_encode_part` wrote them; deadlines may also be a list."""
+    if kind is Learner:
+        return learner_from_bytes(part[0], part[1], "a snapshot")
+    if isinstance(part, dict):
+        part = ((end, id) for id, end in part.items())
+    return Deadlines(part)
 
 
 class StateSnapshot(msgspec.Struct):
@@ -778,6 +800,7 @@ class State:
     def _on_closed(self, event: Closed) -> None:
         record = self.record(event.id, event.model)
         served = self.models[event.model]
+        served.counts.shortened += served.waiting.end_of(event.id) > event.time
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -838,11 +861,11 @@ class State:
         return self.models[names[0] if names else usual_model(self.models)]
 
     def due(self, moment: float, most: int) -> list[tuple[str, str]]:
-        """Model and id of decisions whose wait has ended, at most so many."""
+        """Model and id of decisions whose wait has ended, or must end for others, at most so many."""
         ended = (
             (served.name, id)
             for served in self.models.values()
-            for id in served.waiting.ended(moment)
+            for id in served.waiting.ended(moment, MOST_WAITING)
         )
         return list(islice(ended, most))
 
