@@ -30,7 +30,7 @@ from invariant_bandits_service.commands import (
     resolve_all,
 )
 from invariant_bandits_service.events import REMOVED, decode_event
-from invariant_bandits_service.settings import DAY
+from invariant_bandits_service.settings import DAY, Configuration
 from invariant_bandits_service.state import (
     ConflictError,
     State,
@@ -226,6 +226,7 @@ class Engine:
         self.available = True
         self.verification: Verification | None = None
         self.retention = retention
+        self.first_rules = Configuration()
         self._retained_at = -math.inf
         self._view = self.state.view()
         self.dashboard: dict[str, Any] = {}
@@ -450,7 +451,7 @@ class Engine:
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
-        batch = EventBatch(self._time.now())
+        batch = EventBatch(self._time.now(), self.first_rules)
         for index, item in enumerate(queued):
             proposed = len(batch.events)
             item.error = None

@@ -399,7 +399,8 @@ class ServiceSettings:
     root_path : str
         What a proxy takes away from the beginning of paths.
     holdout : mapping of str to value
-        Rules of the holdout that all models get at the start, see `Configuration`.
+        Rules of the holdout that all models get, also those that are made later, see `Configuration`.
+        Without any, a holdout that an earlier start has set ends.
     empty_model : bool
         Whether an empty model "default" is made where there is no model at all.
     """
@@ -452,6 +453,7 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
             )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
+    engine.first_rules = msgspec.structs.replace(engine.first_rules, **settings.holdout)
     view = engine.view()
     say(f"{view.seq:,} events, models: {', '.join(view.models) or 'none yet'}")
     engine.start()
@@ -463,9 +465,8 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
         _bring_models(engine, settings, say)
-        for name, served in engine.view().models.items() if settings.holdout else ():
-            rules = msgspec.structs.replace(served.configuration, **settings.holdout)
-            engine.call(commands.configure(name, rules), alone=True)
+        if settings.role != "decider":
+            _hold_out(engine, settings.holdout)
     except BaseException:
         engine.stop()
         raise
@@ -475,6 +476,16 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         else Learning(engine, settings.store, settings.plan)
     )
     return Service(engine, Access(tokens, settings.rate), learning=learning)
+
+
+def _hold_out(engine: Engine, holdout: Mapping[str, Any]) -> None:
+    """Have the holdouts of all models follow the settings, but for those that were set by a call."""
+    for name, served in engine.view().models.items():
+        changes = holdout
+        if not holdout and served.holdout_by == "":
+            changes = {"holdout": 0.0}
+        rules = msgspec.structs.replace(served.configuration, **changes)
+        engine.call(commands.configure(name, rules), alone=True)
 
 
 def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:

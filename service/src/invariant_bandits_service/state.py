@@ -234,6 +234,7 @@ class ModelView(ModelVersions):
     configuration: Configuration
     versions: Mapping[str, events.VersionAdded]
     activations: tuple[str, ...]
+    holdout_by: str
 
 
 class StateView(NamedTuple):
@@ -308,6 +309,8 @@ class ServedModel(ModelVersions):
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
     timeline : Timeline
         What became of it over time; decisions do not depend on it.
+    holdout_by : str
+        Who has set the holdout last; empty if that were the settings at a start.
     """
 
     name: str
@@ -319,6 +322,7 @@ class ServedModel(ModelVersions):
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
+    holdout_by: str = "unknown"
 
     @property
     def learner(self) -> Learner:
@@ -332,6 +336,7 @@ class ServedModel(ModelVersions):
             configuration=self.configuration,
             versions=dict(self.versions),
             activations=tuple(self.activations),
+            holdout_by=self.holdout_by,
         )
 
     def remove_version(self, name: str) -> None:
@@ -747,6 +752,8 @@ class State:
         rules = event.configuration
         before = served.configuration
         served.configuration = rules
+        if before.reference != rules.reference:
+            served.holdout_by = event.by
         if (before.holdout_to, before.holdout_key) != (
             rules.holdout_to,
             rules.holdout_key,

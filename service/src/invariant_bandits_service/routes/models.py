@@ -33,7 +33,7 @@ from invariant_bandits_service.responses import (
     json_response,
 )
 from invariant_bandits_service.routes.decisions import Name
-from invariant_bandits_service.settings import Configuration
+from invariant_bandits_service.settings import Configuration, ConfigurationChange
 from invariant_bandits_service.state import ServedModel, State
 
 MOST_LISTED = 20
@@ -357,11 +357,11 @@ async def show_rules(call: Call) -> Configuration:
 
 
 @operation(
-    "PUT", "/v1/model/configuration", "admin", Configuration, answer=Configuration
+    "PUT", "/v1/model/configuration", "admin", ConfigurationChange, answer=Configuration
 )
-async def change_rules(call: Call, body: Configuration) -> Any:
-    """Set the rules of a model; a rule that is not named gets its default."""
-    return await call.change(
-        commands.configure(call.model, body, by=call.caller.name),
-        f"configured {call.model}",
-    )
+async def change_rules(call: Call, body: msgspec.Struct) -> Any:
+    """Set rules of a model; a rule that is not named stays as it is."""
+    named = msgspec.structs.asdict(body).items()
+    changes = {name: value for name, value in named if value is not msgspec.UNSET}
+    command = commands.change_rules(call.model, changes, by=call.caller.name)
+    return await call.change(command, f"configured {call.model}")
