@@ -16,6 +16,7 @@ OWN = {
         "late",
         "unknown",
         "learned",
+        "clock_in_doubt",
         "learning_failed",
         "shortened",
     ),

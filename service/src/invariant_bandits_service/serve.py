@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from mimetypes import guess_type
@@ -44,6 +44,8 @@ from invariant_bandits_service.learners import FittedLearner, OpenLearner
 from invariant_bandits_service.listener import (
     HEALTH,
     Listener,
+    answering_health,
+    check_port,
     log_request,
     route_path,
 )
@@ -247,6 +249,14 @@ async def ready(call: Call) -> Any:
     }
 
 
+@operation("POST", "/v1/clock/confirm", "admin")
+async def confirm_clock(call: Call) -> dict[str, str]:
+    """Say that this machine's clock is right, although it is far ahead of the last event."""
+    call.engine.confirm_clock()
+    call.audit("confirmed the clock")
+    return {"status": "confirmed"}
+
+
 @operation("GET", "/metrics", "read", media="text/plain")
 async def metrics(call: Call) -> Response:
     """Show metrics in the text format of Prometheus."""
@@ -398,6 +408,8 @@ class ServiceSettings:
         every name that ends so.
     root_path : str
         What a proxy takes away from the beginning of paths.
+    proxies : sequence of str
+        Addresses and networks whose X-Forwarded-For is believed; "*": any.
     holdout : mapping of str to value
         Rules of the holdout that all models get, also those that are made later, see `Configuration`.
         Without any, a holdout that an earlier start has set ends.
@@ -417,6 +429,7 @@ class ServiceSettings:
     retention: Retention | None = None
     allow_hosts: Sequence[str] = ()
     root_path: str = ""
+    proxies: Sequence[str] = ("127.0.0.1",)
     holdout: Mapping[str, Any] = field(default_factory=dict)
     empty_model: bool = True
 
@@ -536,7 +549,12 @@ def serve(settings: ServiceSettings, say: Say = lambda line: None) -> int:
 
     The caller has blocked SIGHUP: one that comes before there is a service is answered then.
     """
-    service = open_service(settings, say)
+    check_port(settings.host, settings.port)
+    waiting: AbstractContextManager[object] = nullcontext()
+    if settings.role != "alone":
+        waiting = answering_health(settings.host, settings.port)
+    with waiting:
+        service = open_service(settings, say)
     signal.signal(
         signal.SIGHUP, lambda *_: _rotate(service.access, settings.token_file)
     )
@@ -570,5 +588,6 @@ def run(
         host=settings.host,
         port=settings.port,
         root_path=settings.root_path,
+        proxies=settings.proxies,
     )
     return 0 if listener.listen() and service.engine.failure is None else 1

@@ -202,6 +202,17 @@ def serve(
             help="Log every request; health checks only at level debug.",
         ),
     ] = False,
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            envvar="INVARIANT_BANDITS_TRUST_PROXY",
+            metavar="ADDRESS",
+            help=(
+                "Proxy or network whose X-Forwarded-For says who asks; '*': any."
+                " Default: 127.0.0.1."
+            ),
+        ),
+    ] = None,
     holdout: Annotated[
         float | None,
         Option(
@@ -298,6 +309,7 @@ def serve(
         else Retention(keep_days, keep_events),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
+        proxies=trust_proxy or ["127.0.0.1"],
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line)))
