@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import signal
 import tempfile
@@ -31,6 +32,24 @@ StorePath = Annotated[
     str,
     Argument(metavar="STORE", help="Where the events are: a file, or postgresql://…"),
 ]
+
+
+ENVIRONMENT = "INVARIANT_BANDITS_"
+OF_KUBERNETES = re.compile(rf"{ENVIRONMENT}(SERVICE_(HOST|PORT)|PORT_\d)")
+"""Variables that Kubernetes sets in every container if a service of the cluster has our name."""
+
+
+def _take_settings(context: typer.Context, path: Path | None) -> Path | None:
+    """Take options from a TOML file, after refusing variables of the environment that name no option."""
+    known = {parameter.envvar for parameter in context.command.params}
+    for name in os.environ:
+        if name.startswith(ENVIRONMENT) and not (
+            name in known or OF_KUBERNETES.match(name)
+        ):
+            raise InputError(
+                f"{name}: no option has this variable; serve --help lists them"
+            )
+    return take_defaults(context, path)
 
 
 def serve(
@@ -183,6 +202,17 @@ def serve(
             help="Log every request; health checks only at level debug.",
         ),
     ] = False,
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            envvar="INVARIANT_BANDITS_TRUST_PROXY",
+            metavar="ADDRESS",
+            help=(
+                "Proxy or network whose X-Forwarded-For says who asks; '*': any."
+                " Default: 127.0.0.1."
+            ),
+        ),
+    ] = None,
     holdout: Annotated[
         float | None,
         Option(
@@ -220,7 +250,7 @@ def serve(
         Option(
             envvar="INVARIANT_BANDITS_CONFIG",
             is_eager=True,
-            callback=take_defaults,
+            callback=_take_settings,
             metavar="FILE.toml",
             help="File of options by name; the command line and environment variables override it.",
         ),
@@ -279,6 +309,7 @@ def serve(
         else Retention(keep_days, keep_events),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
+        proxies=trust_proxy or ["127.0.0.1"],
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line)))

@@ -105,9 +105,11 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
     key: Id | None = None
     model: Name | None = None
 
-    def command(self) -> RewardCommand:
-        """Return the command."""
-        return RewardCommand(check_id(self.id), self.value, self.key, self.model)
+    def command(self, model: str | None) -> RewardCommand:
+        """Return the command; `model` is that of the query, if it names one."""
+        return RewardCommand(
+            check_id(self.id), self.value, self.key, self.model or model
+        )
 
     def answer(self, status: str, view: StateView) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
@@ -165,7 +167,13 @@ DECISIONS = (DecisionAnswer, "decisions")
 
 
 @operation(
-    "POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch, answer=DECISIONS
+    "POST",
+    "/v1/decisions",
+    "decide",
+    DecisionRequest,
+    DecisionBatch,
+    answer=DECISIONS,
+    query=ModelQuery,
 )
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
@@ -192,16 +200,18 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     RewardRequest,
     RewardBatch,
     answer=(RewardAnswer, "rewards"),
+    query=ModelQuery,
 )
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
+    model = call.query.get("model")
     if isinstance(body, RewardRequest):
-        status = await call.submit(body.command())
+        status = await call.submit(body.command(model))
         return body.answer(status, call.engine.view())
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
     statuses = await call.submit(
-        all_or_none([request.command() for request in body.rewards])
+        all_or_none([request.command(model) for request in body.rewards])
     )
     view = call.engine.view()
     answers = []
