@@ -331,6 +331,7 @@ class ISDPolicy(LinearPolicy):
         *,
         split: str = "estimated",
         window: int | str | None = None,
+        every: int | None = None,
         **options: Any,
     ) -> Self:
         """Algorithm 1, by what it knows of the truth.
@@ -345,6 +346,8 @@ class ISDPolicy(LinearPolicy):
         window : int or "horizon", optional
             Rounds that the residual part remembers; by default it forgets nothing. A window that is as long
             as the run causes a warning, unless it is "horizon".
+        every : int, optional
+            Rounds after which the residual part forgets everything and starts again.
         **options :
             As in `from_history`.
         """
@@ -359,6 +362,8 @@ class ISDPolicy(LinearPolicy):
             settings["memory"] = SlidingWindow(
                 past.memory_length("window", window, share=1.0)
             )
+        if every is not None:
+            settings["memory"] = Restart(past.memory_length("every", every, share=1.0))
         if split == "estimated":
             every = settings.pop("recompute_every", None)
             return cls._from_fitted(

@@ -11,7 +11,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
-from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld, random_basis
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from invariant_bandits_reproduction.claims import (
     Claim,
     Judged,
@@ -20,6 +20,7 @@ from invariant_bandits_reproduction.claims import (
     judge_all,
     share_of,
 )
+from invariant_bandits_reproduction.printed_world import PrintedWorld
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
     StudyOutcome,
@@ -97,34 +98,6 @@ POWER = "an effect of 1 breaks by half"
 
 
 # -- actions described by features --
-
-
-@dataclass(frozen=True)
-class PrintedWorld(PaperWorld):
-    """The world of the paper as its text has it: two blocks, time from -1 to 0, no scaled start.
-
-    The text leaves the covariances open: eigenvalues are uniform between 0.2 and 2, in ten periods.
-    """
-
-    blocks: tuple[int, ...] = (7, 3)
-    varying: int | tuple[int, ...] | None = 1
-    regimes: int = 10
-    unit_start: bool = False
-
-    def clock(self, rounds: int) -> Array:
-        """Time of every logged round (rounds,), from -1 to 0."""
-        return np.arange(rounds) / rounds - 1.0
-
-    def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
-        """A square root of one random covariance (p, p) with these blocks."""
-        roots = np.zeros((self.dim, self.dim))
-        first = 0
-        for size in self.blocks:
-            inside = slice(first, first + size)
-            scales = np.sqrt(rng.uniform(0.2, 2.0, size))
-            roots[inside, inside] = random_basis(size, rng) * scales
-            first += size
-        return np.asarray(basis @ roots)
 
 
 @dataclass(frozen=True)

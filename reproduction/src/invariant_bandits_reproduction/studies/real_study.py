@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -239,25 +238,22 @@ def _from_dates(
     means_of = dict[str, list[Array]]()
     middle = data.rounds.rounds // 2
     for r in range(replications):
+        before = r * len(origins)
         played = rolling_origins(
             data.logged(np.random.default_rng((seed, r)), middle),
             players,
             origins=origins.tolist(),
-            horizons=horizons,
+            horizon=max(horizons),
             past_of=past_of,
             jobs=jobs,
-            progress=partial(_after, progress, r * len(origins)),
+            progress=lambda _, done, __, before=before: progress(before + done),
         )
-        for name, rows in played.chosen_rows.items():
+        for name, rows in played.items():
             means = [
                 [gains[row[:horizon]].mean() for horizon in horizons] for row in rows
             ]
             means_of.setdefault(name, []).append(np.array(means))
     return {name: np.stack(means) for name, means in means_of.items()}
-
-
-def _after(progress: Callable[[int], None], before: int, done: int, _: int) -> None:
-    progress(before + done)
 
 
 def tune(
