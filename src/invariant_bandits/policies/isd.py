@@ -332,6 +332,7 @@ class ISDPolicy(LinearPolicy):
         split: str = "estimated",
         window: int | str | None = None,
         every: int | None = None,
+        recompute_every: int | None = None,
         **options: Any,
     ) -> Self:
         """Algorithm 1, by what it knows of the truth.
@@ -348,10 +349,16 @@ class ISDPolicy(LinearPolicy):
             as the run causes a warning, unless it is "horizon".
         every : int, optional
             Rounds after which the residual part forgets everything and starts again.
+        recompute_every : int, optional
+            As in `from_history`, for the splits "estimated" and "oracle".
         **options :
             As in `from_history`.
         """
         one_of("split", split, SPLITS)
+        if recompute_every is not None and split in ("known", "published"):
+            raise InputError(
+                f"recompute_every needs split 'estimated' or 'oracle', got {split!r}"
+            )
         settings = {
             "feature_bound": past.feature_bound,
             "delta": past.delta,
@@ -365,9 +372,8 @@ class ISDPolicy(LinearPolicy):
         if every is not None:
             settings["memory"] = Restart(past.memory_length("every", every, share=1.0))
         if split == "estimated":
-            every = settings.pop("recompute_every", None)
             return cls._from_fitted(
-                past.decomposition, past.moments, False, every, **settings
+                past.decomposition, past.moments, False, recompute_every, **settings
             )
         if split == "published":
             if past.logs is None:
@@ -382,6 +388,7 @@ class ISDPolicy(LinearPolicy):
                 "this past has no truth: oracles exist in simulations only"
             )
         if split == "oracle":
+            settings["recompute_every"] = recompute_every
             return cls.from_history(past.moments, split=truth.split, **settings)
         if settings["noise_scale"] is None:
             settings["noise_scale"] = past.noise_scale
