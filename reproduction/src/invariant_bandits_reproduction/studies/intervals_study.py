@@ -366,8 +366,8 @@ def settings() -> list[LoggedWorld]:
 def run(
     cells: Sequence[LoggedWorld] | None = None,
     *,
-    replications: int,
-    seed: int,
+    replications: int = 400,
+    seed: int = 20261216,
     jobs: int = 2,
     progress: Progress | None = None,
 ) -> StudyOutcome:
