@@ -97,7 +97,8 @@ def test_drifting_coefficients_are_drawn_anew_in_every_epoch():
     path = episode.coefficients @ episode.logs.split.residual
     starts = np.flatnonzero(np.abs(np.diff(path, axis=0)).max(axis=1) > 1e-9) + 1
     assert starts.tolist() == list(range(100, 2000, 100))
-    policy = epochs.EPOCHS_CELL.policies[epochs.ISD_RESTART](episode.past)
+    assert epochs.RECOMPUTED_CELL.seed(1) == epochs.EPOCHS_CELL.seed(1)
+    policy = epochs.RECOMPUTED_CELL.policies[epochs.ISD_RECOMPUTED](episode.past)
     assert policy.memory == Restart(100)
 
 
