@@ -118,7 +118,7 @@ def test_coverage_refusals_and_wrong_verdicts_are_counted_among_those_that_concl
     for line, (name, _) in enumerate(LINES):
         if name == "DR":
             assert study.width_ratio(both, line) == pytest.approx(2.0)
-    assert "uniform, 4,000 rounds" in found.where
+    assert "uniform, 4,000 rounds" in now.where
 
 
 def test_the_page_marks_what_misses_and_leaves_out_cells_that_hardly_conclude():
