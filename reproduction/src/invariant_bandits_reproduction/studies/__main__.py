@@ -175,7 +175,11 @@ def real(
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""
-    options = {"replications": replications, "seed": seed, "jobs": jobs}
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
     run_study("real", out, figures, names=data, dates=dates, **options)
 
 
@@ -196,7 +200,11 @@ def wild(
     ] = None,
 ) -> None:
     """Logs as other systems write them: roles, leaks, drift, first models, the order of policies."""
-    options = {"replications": replications, "seed": seed, "jobs": jobs}
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
     run_study("wild", out, compared=compared, first=first, kept=kept, **options)
 
 
@@ -213,7 +221,11 @@ def peers(
     ] = None,
 ) -> None:
     """The same rounds through our policies and those of other packages; needs "peers" and "real"."""
-    options = {"replications": replications, "seed": seed, "jobs": jobs}
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
     run_study("peers", out, figures, cache=cache, **options)
 
 
