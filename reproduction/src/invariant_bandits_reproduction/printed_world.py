@@ -48,7 +48,7 @@ class PrintedWorld(PaperWorld):
         for size in self.blocks:
             scales = np.sqrt(rng.uniform(0.2, 2.0, size))
             roots.append(random_basis(size, rng) * scales)
-        return np.asarray(basis @ block_diag(*roots))
+        return basis @ block_diag(*roots)
 
 
 @register_environment("paper-as-printed")

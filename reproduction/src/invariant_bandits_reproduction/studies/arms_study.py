@@ -155,7 +155,7 @@ def _logistic(z: Array, rewards: Array, start: Array, center: Array) -> Array:
         theta = theta + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < SMALLEST:
             break
-    return np.asarray(theta)
+    return theta
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,11 @@ def _with_noise(noise: Callable[[int, Rng], Array]) -> RewardWorld:
 
 
 def _lognormal(scores: Array) -> Array:
-    return np.asarray(np.exp(SLOPE * scores + 0.5 * LOGNORMAL_SPREAD**2))
+    return np.exp(SLOPE * scores + 0.5 * LOGNORMAL_SPREAD**2)
 
 
 def _lognormal_rewards(scores: Array, rng: Rng) -> Array:
-    return np.asarray(
-        np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores)))
-    )
+    return np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores)))
 
 
 def _clicks(
@@ -97,7 +95,7 @@ def _clicks(
     """Rewards of 1, or amounts of mean 1, at a rate logistic in the score; 0 otherwise."""
 
     def mean(scores: Array) -> Array:
-        return np.asarray(special.expit(special.logit(rate) + SLOPE * scores))
+        return special.expit(special.logit(rate) + SLOPE * scores)
 
     def draw(scores: Array, rng: Rng) -> Array:
         hits = (rng.random(len(scores)) < mean(scores)).astype(np.float64)
@@ -107,7 +105,7 @@ def _clicks(
 
 
 def _amounts(n: int, rng: Rng) -> Array:
-    return np.asarray(np.exp(rng.standard_normal(n) - 0.5))
+    return np.exp(rng.standard_normal(n) - 0.5)
 
 
 def _wave(n: int, rng: Rng) -> Array:
@@ -332,14 +330,13 @@ class Intervals:
     @property
     def covers(self) -> Array:
         """Where it holds the truth."""
-        return np.asarray((self.low <= self.truth) & (self.truth <= self.high))
+        return (self.low <= self.truth) & (self.truth <= self.high)
 
     @property
     def wrong(self) -> Array:
         """Where it lies on the other side of zero than the truth."""
-        return np.asarray(
-            (self.low > 0.0) & (self.truth <= 0.0)
-            | (self.high < 0.0) & (self.truth >= 0.0)
+        return (self.low > 0.0) & (self.truth <= 0.0) | (self.high < 0.0) & (
+            self.truth >= 0.0
         )
 
 

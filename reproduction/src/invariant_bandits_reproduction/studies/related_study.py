@@ -137,7 +137,7 @@ class TaskEpisodes:
             path = np.empty(rounds)
             for t, step in enumerate(steps):
                 state = path[t] = 0.95 * state + step
-            return np.asarray(level + path[:, None] * slope)
+            return level + path[:, None] * slope
 
         return follow, follow
 
@@ -148,8 +148,8 @@ class TaskEpisodes:
         other[half:] = 0.1 * rng.standard_normal(self.dim - half)
 
         def task() -> Array:
-            return np.asarray(
-                lasting + np.pad(1.0 + rng.standard_normal(self.dim - half), (half, 0))
+            return lasting + np.pad(
+                1.0 + rng.standard_normal(self.dim - half), (half, 0)
             )
 
         return self._by_task(task), lambda rounds, _: np.tile(

@@ -19,7 +19,7 @@ def days_of(texts: Array) -> Array:
 
 def weekday(day: Array) -> Array:
     """0 for Monday to 6 for Sunday."""
-    return np.asarray((day.astype("datetime64[D]").astype(np.int64) + 3) % 7)
+    return (day.astype("datetime64[D]").astype(np.int64) + 3) % 7
 
 
 def month_and_day(day: Array) -> tuple[Array, Array]:
@@ -51,7 +51,7 @@ def holiday(day: Array) -> Array:
     is_holiday = np.isin(day, _easters(day))
     for number, rule in rule_of_month.items():
         is_holiday |= (month == number) & rule
-    return np.asarray(is_holiday)
+    return is_holiday
 
 
 def _easters(day: Array) -> Array:
