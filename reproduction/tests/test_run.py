@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -153,7 +153,7 @@ def test_a_cell_is_played_again_when_anything_about_it_changes(tmp_path):
         (small(), 3, 2),
         (
             replace(
-                small(), policies={LINUCB: Contender("LinUCB", {"exploration": 0.1})}
+                small(), policies={LINUCB: PolicySpec("LinUCB", {"exploration": 0.1})}
             ),
             3,
             1,

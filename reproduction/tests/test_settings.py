@@ -13,10 +13,10 @@ import pytest
 
 import invariant_bandits
 from invariant_bandits.policies.memory import FOREVER, Restart, SlidingWindow
-from invariant_bandits.policies.registry import POLICIES, Contender
+from invariant_bandits.policies.registry import POLICIES, PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell, grid_of
-from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.episodes import PaperEpisodes, build_policy
 from invariant_bandits.simulation.loop import SimulationResult, play
 from invariant_bandits_reproduction import contenders
 from invariant_bandits_reproduction.figures import changing, epochs, guarantees
@@ -87,7 +87,7 @@ def test_the_printed_world_is_that_of_the_text(cell):
         np.testing.assert_allclose(start, start[0])
         assert 0.5 <= start[0] <= 1.5
     for name in (contenders.LINUCB, contenders.ISD_ORACLE):
-        policy = cell.policies[name](episode.past)
+        policy = build_policy(cell.policies[name], episode.past)
         assert policy.feature_bound == np.linalg.norm(episode.offered, axis=2).max()
         assert policy.norm_bound >= np.linalg.norm(episode.coefficients, axis=1).max()
 
@@ -98,7 +98,9 @@ def test_drifting_coefficients_are_drawn_anew_in_every_epoch():
     starts = np.flatnonzero(np.abs(np.diff(path, axis=0)).max(axis=1) > 1e-9) + 1
     assert starts.tolist() == list(range(100, 2000, 100))
     assert epochs.RECOMPUTED_CELL.seed(1) == epochs.EPOCHS_CELL.seed(1)
-    policy = epochs.RECOMPUTED_CELL.policies[epochs.ISD_RECOMPUTED](episode.past)
+    policy = build_policy(
+        epochs.RECOMPUTED_CELL.policies[epochs.ISD_RECOMPUTED], episode.past
+    )
     assert policy.memory == Restart(100)
 
 
@@ -134,7 +136,8 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
     made = {
-        name: contender(episode.past) for name, contender in contenders.NAMED.items()
+        name: build_policy(contender, episode.past)
+        for name, contender in contenders.NAMED.items()
     }
     for name in (
         contenders.LINUCB,
@@ -161,13 +164,15 @@ def test_contenders_are_what_their_names_say():
         )
         > 1e-6
     )
-    lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
+    lifted = build_policy(
+        PolicySpec("isd-linucb", {"split": "oracle", "window": 25}), episode.past
+    )
     assert lifted.memory == SlidingWindow(25)
 
 
 def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
-    known = contenders.NAMED[contenders.ISD_KNOWN](episode.past)
+    known = build_policy(contenders.NAMED[contenders.ISD_KNOWN], episode.past)
     assert cells.estimated_split(known, episode) == {
         "right dimensions": 1.0,
         "invariant dimensions": 7.0,
@@ -176,7 +181,7 @@ def test_an_observed_split_is_compared_with_the_true_one():
     }
     assert (
         cells.estimated_split(
-            contenders.NAMED[contenders.LINUCB](episode.past), episode
+            build_policy(contenders.NAMED[contenders.LINUCB], episode.past), episode
         )
         == {}
     )
@@ -235,7 +240,7 @@ import sys
 from pathlib import Path
 from invariant_bandits.simulation.cells import Cell, fingerprint
 from invariant_bandits_reproduction.contenders import NAMED
-from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.episodes import PaperEpisodes, build_policy
 cell = Cell("c", PaperEpisodes(), 10, {"AutoISD": NAMED["AutoISD"]})
 print(fingerprint(cell.modules()))
 for name in sys.argv[1:]:
@@ -278,7 +283,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
 @pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(Contender(name)(episode.past), episode)
+    regret = play(build_policy(PolicySpec(name), episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
 
@@ -330,5 +335,5 @@ def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
     maker = cell.policies["SW-linUCB, window T"]
     assert dict(maker.options) == {"window": "horizon"}
     with warnings.catch_warnings(action="error"):
-        policy = maker(drawn(cell).past)
+        policy = build_policy(maker, drawn(cell).past)
     assert policy.memory == SlidingWindow(cell.horizon)

@@ -11,7 +11,7 @@ from invariant_bandits.evaluation.comparison import COMPARED, verdict
 from invariant_bandits.evaluation.estimators import logged_value
 from invariant_bandits.evaluation.intervals import estimated
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.paper import PaperWorld
 from logged_worlds import ACTIONS, DIM, World, of_rounds
 
@@ -27,7 +27,7 @@ def bare(feedback):
     return Feedback.from_arrays(of_rounds(feedback), feedback.actions, feedback.rewards)
 
 
-DEFAULT = {name: Contender(name) for name in COMPARED}
+DEFAULT = {name: PolicySpec(name) for name in COMPARED}
 
 
 def some(*labels):

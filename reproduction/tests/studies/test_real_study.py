@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import invariant_bandits as ib
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits_reproduction.studies import __main__ as command
 from invariant_bandits_reproduction.studies import real_data
 from invariant_bandits_reproduction.studies import real_policies as policies
@@ -26,15 +26,15 @@ STAMP = Stamp("code", "run", 240)
 
 def explores(*explorations, kind="linucb", **options):
     return {
-        f"exploration {e:g}": Contender(kind, {"exploration": e, **options})
+        f"exploration {e:g}": PolicySpec(kind, {"exploration": e, **options})
         for e in explorations
     }
 
 
 CHOICES = {
-    policies.AUTO_DEFAULT: {"caution 0": Contender("auto-isd", {"windows": 4})},
+    policies.AUTO_DEFAULT: {"caution 0": PolicySpec("auto-isd", {"windows": 4})},
     policies.AUTO_TUNED: {
-        f"caution {c:g}": Contender("auto-isd", {"caution": c, "windows": 4})
+        f"caution {c:g}": PolicySpec("auto-isd", {"caution": c, "windows": 4})
         for c in (0.0, 0.01)
     },
     policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),

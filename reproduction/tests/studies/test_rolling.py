@@ -5,7 +5,7 @@ import numpy as np
 import invariant_bandits as ib
 from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits_reproduction.studies.rolling import rolling_origins
 
 ROUNDS = 1500
@@ -36,7 +36,7 @@ def small_policies():
         "LinUCB warm": "linucb-warm",
         "frozen": "frozen",
     }
-    return {label: Contender(name) for label, name in names.items()}
+    return {label: PolicySpec(name) for label, name in names.items()}
 
 
 def test_every_choice_is_that_of_a_play_by_hand():
@@ -47,7 +47,7 @@ def test_every_choice_is_that_of_a_play_by_hand():
         past = ib.Past.from_feedback(feedback.between(0, start), 200)
         ahead = feedback.between(start, start + 200)
         for name, maker in small_policies().items():
-            rows = played_rows(maker(past), ahead, baseline=past.baseline)
+            rows = played_rows(maker.build(past), ahead, baseline=past.baseline)
             np.testing.assert_array_equal(
                 chosen[name][i] - feedback.starts[start], rows
             )

@@ -318,11 +318,13 @@ class Judge:
             round = learner.round_of(
                 event.context, () if event.all_arms else event.labels, event.actions
             )
-            new, expected = learner.expect(round, self.floor)
+            choice = learner.decide(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
             return
+        new = choice.propensities.tolist()
+        expected = choice.means.tolist()
         logged = event.propensities
         # what other arms would earn cannot be known
         if list(round.labels) != event.labels:

@@ -53,7 +53,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.registry import PolicySpec, find_policy
 
 SHORT, LONG = 0.25, 1.5
 """Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
@@ -240,14 +240,8 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(
-        name=policy,
-        exploration=exploration,
-        delta=delta,
-        horizon=horizon,
-        caution=caution,
-    )
-    start.contender()  # a policy that is not known is refused before the log is read
+    # A policy that is not known is refused before the log is read.
+    spec = fitted_spec(policy, exploration=exploration, delta=delta, caution=caution)
     schema, known = named_features(with_fields(schema, fields), features)
     options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
     raw = (
@@ -289,9 +283,9 @@ def fit_logs(
             isinstance(read.feature_map, ArmFeatures)
             and read.feature_map.coding == "pooled"
         ):
-            model = pooled_model(read, start, notes)
+            model = pooled_model(read, spec, horizon, notes)
         else:
-            model = model_of_log(log, read, start, options, how, notes)
+            model = model_of_log(log, read, spec, horizon, options, how, notes)
     if model.shared_slopes is not None:
         warnings.warn(
             in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2
@@ -302,7 +296,8 @@ def fit_logs(
 def model_of_log(
     log: Log,
     read: LogMoments,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None,
     options: FeatureOptions | None,
     how: dict[str, Any],
     notes: tuple[str, ...],
@@ -326,7 +321,7 @@ def model_of_log(
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
-    return model_of(moments, read.feature_map, start, options=options, **fields)
+    return model_of(moments, read.feature_map, spec, horizon, options=options, **fields)
 
 
 def require_different_rewards(moments: WindowedMoments, column: str) -> None:
@@ -371,7 +366,9 @@ def complementary_gaps(read: LogMoments) -> list[str]:
     return notes
 
 
-def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:
+def pooled_model(
+    read: LogMoments, spec: PolicySpec, horizon: int | None, notes: tuple[str, ...]
+) -> Model:
     """The model of a log of thousands of arms: levels, and a policy over what arms share.
 
     Its moments are those of [1, shared features] and of rewards less the levels of their arms.
@@ -382,9 +379,9 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
     assert isinstance(features, ArmFeatures)
     assert sample is not None
     assert table is not None
-    if find_policy(start.name).kind is not AutoISD:
+    if spec.registered().kind is not AutoISD:
         raise InputError(
-            f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
+            f"policy {spec.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
         )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
@@ -433,10 +430,10 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
         "notes": words,
         "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None,
     }
-    shared = model_of(moments, features.population, start, **fields)
+    shared = model_of(moments, features.population, spec, horizon, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
-    return Model(policy, start.name, features, **fields)
+    return Model(policy, spec.name, features, **fields)
 
 
 def join_short_ends(
@@ -474,10 +471,12 @@ def join_short_ends(
     )
 
 
-class PolicyStart(NamedTuple):
-    """Which policy a model starts with, and how.
+def fitted_spec(
+    name: str, *, exploration: float | None, delta: float, caution: float | None
+) -> PolicySpec:
+    """Return the policy as a log is fitted with it: it learns the logged rounds first, if it can.
 
-    Attributes
+    Parameters
     ----------
     name : str
         As the caller asked for it.
@@ -485,42 +484,22 @@ class PolicyStart(NamedTuple):
         Factor on the widths; the policy's own default if not given.
     delta : float
         Probability η with which the confidence bounds of the policy may fail.
-    horizon : int or None
-        How many rounds will be served.
     caution : float or None
         Of policies that have it; None for no limit.
     """
-
-    name: str
-    exploration: float | None
-    delta: float
-    horizon: int | None = None
-    caution: float | None = 0.0
-
-    def contender(self) -> Contender:
-        """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
-        entry = find_policy(self.name)
-        delta = probability("delta", self.delta)
-        forgets = any(
-            map(entry.takes, ("window", "discount", "every"))
-        )  # needs rounds, not moments
-        options = {
-            "exploration": self.exploration,
-            "delta": delta,
-            "warm": not forgets or None,
-        }
-        if self.exploration is not None:
-            entry.check({"exploration": self.exploration})
-        if self.caution != 0.0:
-            entry.check({"caution": self.caution})
-        options = {
-            name: value
-            for name, value in options.items()
-            if value is not None and entry.takes(name)
-        }
-        if entry.takes("caution"):
-            options["caution"] = self.caution
-        return Contender(entry.name, options)
+    table = PolicySpec(name).table()
+    asked: dict[str, Any] = {}
+    if exploration is not None:
+        asked["exploration"] = exploration
+    if caution != 0.0:
+        asked["caution"] = caution
+    PolicySpec(find_policy(name).name, asked).check()
+    known: dict[str, Any] = {"delta": probability("delta", delta), "caution": caution}
+    # A policy that forgets needs the rounds themselves, of which a model keeps moments only.
+    if not table & {"window", "discount", "every"}:
+        known["warm"] = True
+    options = {option: value for option, value in known.items() if option in table}
+    return PolicySpec(name, {**options, **asked})
 
 
 def caution_of(model: Model) -> float | None:
@@ -534,7 +513,8 @@ def caution_of(model: Model) -> float | None:
 def model_of(
     moments: WindowedMoments,
     features: FeatureMap | ArmFeatures,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None = None,
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
@@ -550,8 +530,10 @@ def model_of(
         Of the features that `features` encodes or, without `options`, of its standardised features.
     features, options : FeatureMap or ArmFeatures, FeatureOptions or None
         What the features are, and what `prune` still learns from the moments.
-    start : PolicyStart
+    spec : PolicySpec
         The policy.
+    horizon : int or None
+        How many rounds will be served.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
     dropped, notes, fields :
@@ -577,9 +559,7 @@ def model_of(
         features = pruned.feature_map
         baseline = 0.0
         dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
-        if not find_policy(
-            start.name
-        ).keeps_baseline:  # features and rewards count from the means of the log
+        if not spec.keeps_baseline:  # features and rewards count from the log's means
             baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
             mean = moments.counts @ moments.feature_mean / moments.rounds
             moments = moments.rescaled(
@@ -590,11 +570,11 @@ def model_of(
         noise, past = fit.noise_scale_, {"decomposition": fit}
     past |= {
         "noise_scale": max(noise, 1e-12),
-        "delta": start.delta,
-        "horizon": start.horizon,
+        "delta": spec.options.get("delta"),
+        "horizon": horizon,
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
-    policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
+    policy = spec.build(Past(moments=moments, baseline=baseline, **past))
     if isinstance(features, ArmFeatures) and not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
@@ -605,5 +585,5 @@ def model_of(
         "log_odds": log_odds,
     }
     return Model(
-        policy, start.name, features, moments=moments, baseline=baseline, **fields
+        policy, spec.name, features, moments=moments, baseline=baseline, **fields
     )

@@ -35,8 +35,8 @@ from invariant_bandits.logs.scan import Progress
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model.fit import (
-    PolicyStart,
     caution_of,
+    fitted_spec,
     join_short_ends,
     logistic_start,
     model_of,
@@ -45,7 +45,7 @@ from invariant_bandits.model.fit import (
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import PolicySpec
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""
@@ -371,7 +371,7 @@ def update_model(
 ) -> Update:
     """Return what `Model.update_from` does."""
     log = open_log(source, model.schema if schema is None else schema)
-    start = _start_of(model, exploration, horizon)
+    spec = _spec_of(model, exploration)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
     if table is not None and isinstance(features, ArmFeatures):
@@ -412,7 +412,8 @@ def update_model(
     after = model_of(
         joined,
         features,
-        start,
+        spec,
+        horizon,
         log_odds=odds,
         dropped=model.dropped,
         notes=model.notes,
@@ -441,19 +442,15 @@ def update_model(
     )
 
 
-def _start_of(
-    model: Model, exploration: float | None, horizon: int | None
-) -> PolicyStart:
+def _spec_of(model: Model, exploration: float | None) -> PolicySpec:
     """Return what makes the policy of a model anew, by default with the model's exploration and caution."""
-    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    if exploration is None and named.takes("exploration"):
+    settings = unwrapped(model.policy).settings()
+    if exploration is None and PolicySpec(model.policy_name).takes("exploration"):
         exploration = settings.get("exploration")
-    delta = float(settings.get("delta", 0.01))
-    return PolicyStart(
-        name=model.policy_name,
+    return fitted_spec(
+        model.policy_name,
         exploration=exploration,
-        delta=delta,
-        horizon=horizon,
+        delta=float(settings.get("delta", 0.01)),
         caution=caution_of(model),
     )
 

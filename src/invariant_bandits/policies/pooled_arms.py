@@ -14,8 +14,9 @@ from invariant_bandits.decomposition.coefficient_specs import (
     LARGEST_VARIANCE,
 )
 from invariant_bandits.policies import base
-from invariant_bandits.policies.auto import AutoISD, ReasoningPolicy, chance, kernels
-from invariant_bandits.policies.base import Scores, offered_array
+from invariant_bandits.policies.auto import AutoISD, chance, kernels
+from invariant_bandits.policies.base import BasePolicy, offered_array
+from invariant_bandits.policies.choice import Choice, choice_of
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
@@ -35,7 +36,7 @@ ARRAYS: Mapping[str, ArraySpec] = {
 
 
 @register_policy("pooled-arms")
-class PooledArms(ReasoningPolicy):
+class PooledArms(BasePolicy):
     """AutoISD over what arms share, and the level of every arm as a number with its variance.
 
     Features are [index of the arm, what all arms share]. The shared part is learned by AutoISD, which takes
@@ -63,6 +64,9 @@ class PooledArms(ReasoningPolicy):
     1
     """
 
+    options = AutoISD.options
+    starting = AutoISD.starting
+    needs = ()
     shown = ("dim", "arms")
 
     def __init__(self, shared: AutoISD, levels: ArmLevels = NO_LEVELS) -> None:
@@ -86,6 +90,15 @@ class PooledArms(ReasoningPolicy):
         """Rounds learned."""
         return self.shared.rounds
 
+    @property
+    def alarm(self) -> bool:
+        """Whether the shared part has raised an alarm."""
+        return self.shared.alarm
+
+    def explain(self, feature_names: Any = None) -> Any:
+        """Return what the policy of the shared part believes."""
+        return self.shared.explain(feature_names)
+
     # -- deciding --
 
     def _rows_and_levels(self, features: Any) -> tuple[Array, Array, Array]:
@@ -101,35 +114,30 @@ class PooledArms(ReasoningPolicy):
         )  # since they were learned last
         return rows, self.levels[codes], self.variances[codes] + walked
 
-    def _choose(self, features: Any) -> tuple[int, int]:
-        """The largest mean plus one standard deviation of what the logs leave open."""
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the largest mean plus one standard deviation of what the logs leave open.
+
+        Expected rewards and widths are those of AutoISD.
+        """
         with self._lock:
             if not self.arms:
-                return self.shared._choose(features)
-            rows, level, variance = self._rows_and_levels(features)
-            mean, _ = self.shared._predict(rows)
+                return self.shared.decide(offered)
+            rows, level, variance = self._rows_and_levels(offered)
+            mean, width = self.shared._predict(rows)
             z = np.column_stack([rows, np.ones(len(rows))])[
                 :, : len(self.shared.mixture.filters.mean)
             ]
             left_open = self.shared.mixture.left_open()
-            width = np.sqrt(
+            bonus = np.sqrt(
                 np.maximum(((z @ left_open) * z).sum(axis=1), 0.0) + variance
             )
-            chosen = int(np.argmax(mean + level + width))
-            best = int(np.argmax(mean + level))
-            return chosen, kernels.GREEDY if chosen == best else kernels.EXPLORATION
-
-    def scores(self, features: Any) -> Scores:
-        """Expected rewards and their posterior standard deviations (K,), as of AutoISD."""
-        with self._lock:
-            if not self.arms:
-                return self.shared.scores(features)
-            rows, level, variance = self._rows_and_levels(features)
-            mean, width = self.shared._predict(rows)
-            mean, width = mean + level, np.sqrt(width**2 + variance)
-            if self.shared.link == "logit":
-                mean, width = chance(mean), chance(mean + width) - chance(mean)
-            return Scores(mean, width)
+        mean = mean + level
+        width = np.sqrt(width**2 + variance)
+        chosen = int(np.argmax(mean + bonus))
+        if self.shared.link == "logit":
+            width = chance(mean + width) - chance(mean)
+            mean = chance(mean)
+        return choice_of(chosen, mean, width)
 
     # -- learning --
 
@@ -187,7 +195,7 @@ class PooledArms(ReasoningPolicy):
         return grown
 
     def __getattr__(self, name: str) -> Any:
-        """What else the policy of the shared part can do or say, such as `explain`, `prior` and `alarm`."""
+        """What else the policy of the shared part can do or say, such as `prior`."""
         if name.startswith("_") or name in ("shared", "levels"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"

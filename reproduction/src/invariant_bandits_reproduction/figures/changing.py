@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports.plots import regret_chart
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -47,10 +47,10 @@ ROTATION = Cell(
     horizon=500,
     policies={
         **named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY),
-        SW: Contender("sw-linucb", {"window": 25}),
-        D: Contender("d-linucb", {"discount": 0.85}),
-        ISD_SW: Contender("isd-linucb", {"split": "oracle", "window": 25}),
-        ISD_SW_ESTIMATED: Contender("isd-linucb", {"window": 25}),
+        SW: PolicySpec("sw-linucb", {"window": 25}),
+        D: PolicySpec("d-linucb", {"discount": 0.85}),
+        ISD_SW: PolicySpec("isd-linucb", {"split": "oracle", "window": 25}),
+        ISD_SW_ESTIMATED: PolicySpec("isd-linucb", {"window": 25}),
         **named(who.AUTO),
     },
     observe="split",
@@ -276,7 +276,7 @@ WORLDS = {
         "fixed-actions",
         PaperEpisodes(logged=3500, fixed_actions=20),
         1000,
-        {**named(*PLAYED), AUTO_FREE: Contender("auto-isd", {"caution": None})},
+        {**named(*PLAYED), AUTO_FREE: PolicySpec("auto-isd", {"caution": None})},
     ),
 }
 """With fixed actions caution None is recommended: both play there."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits_reproduction import contenders as who
 from invariant_bandits_reproduction.claims import Bound, Claim
@@ -53,8 +53,8 @@ EPOCHS_CELL = Cell(
     IN_EPOCHS,
     EPOCHS * EPOCH,
     {
-        RESTART: Contender("restart-linucb", RESTARTED),
-        ISD_RESTART: Contender("isd-linucb", RESTARTED),
+        RESTART: PolicySpec("restart-linucb", RESTARTED),
+        ISD_RESTART: PolicySpec("isd-linucb", RESTARTED),
         **who.named(AUTO),
     },
 )
@@ -63,8 +63,8 @@ RECOMPUTED_CELL = Cell(
     IN_EPOCHS,
     EPOCHS * EPOCH,
     {
-        ISD_RESTART: Contender("isd-linucb", RESTARTED),
-        ISD_RECOMPUTED: Contender(
+        ISD_RESTART: PolicySpec("isd-linucb", RESTARTED),
+        ISD_RECOMPUTED: PolicySpec(
             "isd-linucb", {"recompute_every": EPOCH, **RESTARTED}
         ),
     },
@@ -141,7 +141,7 @@ EXPERIMENTS.add(
 JOINT = "ISD-linUCB, joint set, estimated"
 OVER_HORIZON = {
     **who.named(LINUCB, ISD_ESTIMATED, **KNOWN),
-    JOINT: Contender("isd-linucb", {"radius": "joint", **KNOWN}),
+    JOINT: PolicySpec("isd-linucb", {"radius": "joint", **KNOWN}),
     **who.named(AUTO),
 }
 HORIZON_CELLS = {

@@ -12,7 +12,6 @@ from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.cells import Cell, PolicyProbe
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
 from invariant_bandits_reproduction.claims import (
@@ -196,7 +195,7 @@ class Refit:
 LOGIT, LINEAR = "AutoISD, log-odds", "AutoISD, linear"
 WARM, COLD = "disjoint LinUCB 0.25, warm", "disjoint LinUCB 0.25, cold"
 ALL, RECENT = "logistic, all logs", "logistic, last 3 months"
-PLAYERS: Mapping[str, Maker] = {
+PLAYERS: Mapping[str, Any] = {
     LOGIT: Auto(),
     LINEAR: Auto("identity"),
     WARM: Disjoint(warm=True),

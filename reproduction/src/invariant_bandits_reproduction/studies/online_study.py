@@ -18,7 +18,7 @@ from invariant_bandits.policies.memory import (
     Restart,
     SlidingWindow,
 )
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import plots
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
@@ -82,14 +82,14 @@ def row(
     """
     played = {
         **named(LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM),
-        ISD_ORACLE: Contender("isd-linucb", {"split": "oracle", "memory": memory}),
-        ISD_ESTIMATED: Contender("isd-linucb", {"memory": memory}),
-        AUTO: Contender("auto-isd"),
+        ISD_ORACLE: PolicySpec("isd-linucb", {"split": "oracle", "memory": memory}),
+        ISD_ESTIMATED: PolicySpec("isd-linucb", {"memory": memory}),
+        AUTO: PolicySpec("auto-isd"),
     }
     if not drifts:
         del played[ISD_ORACLE]
     if getattr(environment, "fixed_actions", None):
-        played[AUTO_FREE] = Contender("auto-isd", {"caution": None})
+        played[AUTO_FREE] = PolicySpec("auto-isd", {"caution": None})
     return Cell(name, environment, horizon, played)
 
 
@@ -202,16 +202,16 @@ class Forgetful:
         )
 
     @property
-    def contender(self) -> Contender:
+    def contender(self) -> PolicySpec:
         """What plays."""
         options: dict[str, Any] = {
             "memory": self.memory,
             "exploration": self.exploration,
         }
         return (
-            Contender("isd-linucb", {"split": "oracle", **options})
+            PolicySpec("isd-linucb", {"split": "oracle", **options})
             if self.lifted
-            else Contender("linucb", options)
+            else PolicySpec("linucb", options)
         )
 
 
@@ -410,7 +410,7 @@ def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
     return best
 
 
-def forgetful(tuned: Tuned) -> dict[str, Contender]:
+def forgetful(tuned: Tuned) -> dict[str, PolicySpec]:
     """What the seventh experiment plays beside the contenders: tuned policies that forget, and published
     pairs.
     """

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.plotting import literal, one_line_each, theme
-from invariant_bandits.policies.registry import Maker
 from invariant_bandits_reproduction.claims import (
     Claim,
     Judged,
@@ -195,7 +194,7 @@ def _times(data: RealData) -> Array:
 
 def second_half(
     data: RealData,
-    players: Mapping[str, Maker],
+    players: Mapping[str, Any],
     middle: int,
     replications: int,
     seed: int,
@@ -255,7 +254,7 @@ def tune(
 
 def play_all(
     data: RealData,
-    players: Mapping[str, Maker],
+    players: Mapping[str, Any],
     replication: int,
     start: int,
     stop: int,

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array, whole_number, whole_seed
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.plotting import theme
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
@@ -208,7 +208,7 @@ CONDITIONS = {
 """What holds in a world."""
 
 
-def contender(name: str, exploration: float | None, memory: int) -> Contender:
+def contender(name: str, exploration: float | None, memory: int) -> PolicySpec:
     """A policy of the study."""
     options: dict[str, float | int] = (
         {} if exploration is None else {"exploration": exploration}
@@ -219,7 +219,7 @@ def contender(name: str, exploration: float | None, memory: int) -> Contender:
         options["discount"] = 1.0 - 1.0 / memory
     elif name == "sequential-linucb":
         options["task"] = memory
-    return Contender(name, options)
+    return PolicySpec(name, options)
 
 
 MOST_SHOWN = 20.0

@@ -5,19 +5,20 @@ known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from invariant_bandits.evaluation.estimators import played_rows
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, build_policy
+from invariant_bandits.policies.registry import policy_specs
 from invariant_bandits_reproduction.studies.harness import gather
 
 
 def play_from(
     feedback: Feedback,
-    makers: Mapping[str, Maker],
+    policies: Mapping[str, Any],
     start: int,
     stop: int,
     *,
@@ -29,8 +30,8 @@ def play_from(
     ----------
     feedback : Feedback
         Rounds whose rewards are all known.
-    makers : name -> maker
-        As `checked_makers` returns them.
+    policies : name -> maker
+        As in `compare`.
     start, stop : int
         First round played, and the one after the last.
     past_of : callable
@@ -44,9 +45,9 @@ def play_from(
     ahead = feedback.between(start, stop)
     past = past_of(feedback.between(0, start), stop - start)
     chosen = {}
-    for name, maker in makers.items():
+    for name, spec in policy_specs(policies).items():
         try:
-            rows = played_rows(build_policy(maker, past), ahead, baseline=past.baseline)
+            rows = played_rows(spec.build(past), ahead, baseline=past.baseline)
         except Exception as error:
             error.add_note(f"while playing policy {name!r} from round {start}")
             raise
@@ -56,7 +57,7 @@ def play_from(
 
 def rolling_origins(
     feedback: Feedback,
-    makers: Mapping[str, Maker],
+    policies: Mapping[str, Any],
     *,
     origins: Sequence[int],
     horizon: int,
@@ -67,7 +68,7 @@ def rolling_origins(
     """Return the rows (origins, horizon) that every policy chooses from each origin; see `play_from`."""
 
     def from_origin(start: int) -> dict[str, Whole]:
-        return play_from(feedback, makers, start, start + horizon, past_of=past_of)
+        return play_from(feedback, policies, start, start + horizon, past_of=past_of)
 
     played = gather(from_origin, origins, jobs, progress)
-    return {name: np.stack([chosen[name] for chosen in played]) for name in makers}
+    return {name: np.stack([chosen[name] for chosen in played]) for name in policies}

@@ -12,7 +12,7 @@ from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, Maker
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.cells import Cell, PolicyProbe
 from invariant_bandits.simulation.episodes import Environment
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
@@ -83,18 +83,18 @@ class Linear:
         return policy
 
 
-PLAYERS: Mapping[str, Maker] = {
+PLAYERS: Mapping[str, Any] = {
     LINUCB: Linear(),
     LINUCB_3: Linear(0.3),
     LINUCB_1: Linear(0.1),
     WARM: Linear(1.0, warm=True),
     WARM_1: Linear(0.1, warm=True),
     WARM_D: Linear(0.1, warm=True, memory=Discount(0.99)),
-    AUTO: Contender("auto-isd", {"delta": DELTA}),
+    AUTO: PolicySpec("auto-isd", {"delta": DELTA}),
 }
-FREE_PLAYERS: Mapping[str, Maker] = {
+FREE_PLAYERS: Mapping[str, Any] = {
     **PLAYERS,
-    AUTO_FREE: Contender("auto-isd", {"delta": DELTA, "caution": None}),
+    AUTO_FREE: PolicySpec("auto-isd", {"delta": DELTA, "caution": None}),
 }
 """With the caution that is recommended where the same few actions are offered in every round."""
 
@@ -234,7 +234,7 @@ BROKEN = tuple(
     for size in (0.5, 1.0)
 )
 """Worlds in which it is right."""
-ALARMED = Contender("auto-isd", {"delta": DELTA})
+ALARMED = PolicySpec("auto-isd", {"delta": DELTA})
 ALARM_ROUNDS = 2000
 """Rounds of a run in which an alarm may be raised: twice those of the other worlds."""
 

@@ -25,7 +25,7 @@ from invariant_bandits.evaluation.tuning import EXPLORATIONS
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, build_policy
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
@@ -199,7 +199,7 @@ class _Truth:
 
     def of(self, policy: str, settings: Mapping[str, Any]) -> float:
         """Value per round of a registered policy with these settings."""
-        made = build_policy(Contender(policy, settings), self.past)
+        made = PolicySpec(policy, settings).build(self.past)
         target = np.asarray(
             target_probabilities(made, self.later, baseline=self.past.baseline)
         )
