@@ -63,3 +63,22 @@ class PrintedEpisodes(PaperEpisodes):
         episode = super().draw(horizon, rng)
         longest = np.linalg.norm(episode.offered, axis=2).max()
         return replace(episode, feature_bound=float(longest))
+
+
+@register_environment("paper-epochs")
+@dataclass(frozen=True)
+class EpochEpisodes(PrintedEpisodes):
+    """PrintedEpisodes whose drifting coefficients are drawn anew after every `epoch` online rounds."""
+
+    epoch: int = 100
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> KnownEpisode:
+        """Draw one episode: logged rounds, then `horizon` online rounds."""
+        episodes = PrintedEpisodes(
+            self.world,
+            logged=self.logged,
+            windows=self.windows,
+            online="abrupt",
+            changes=tuple(range(self.epoch, horizon, self.epoch)),
+        )
+        return episodes.draw(horizon, rng)

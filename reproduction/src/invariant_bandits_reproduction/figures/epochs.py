@@ -19,7 +19,11 @@ from invariant_bandits_reproduction.figures.experiment import (
     Experiment,
     Panel,
 )
-from invariant_bandits_reproduction.printed_world import PrintedEpisodes, PrintedWorld
+from invariant_bandits_reproduction.printed_world import (
+    EpochEpisodes,
+    PrintedEpisodes,
+    PrintedWorld,
+)
 from invariant_bandits_reproduction.regret_claims import (
     BootstrapTest,
     Results,
@@ -40,13 +44,7 @@ EPOCHS = 20
 RESTART = "Restart-linUCB"
 ISD_RESTART = "ISD-linUCB, estimated, restarted"
 ISD_RECOMPUTED = "ISD-linUCB, estimated, restarted and recomputed"
-IN_EPOCHS = PrintedEpisodes(
-    WORLD,
-    logged=LOGGED,
-    windows=5,
-    online="abrupt",
-    changes=tuple(range(EPOCH, EPOCHS * EPOCH, EPOCH)),
-)
+IN_EPOCHS = EpochEpisodes(WORLD, logged=LOGGED, windows=5, epoch=EPOCH)
 RESTARTED = {"every": EPOCH, **KNOWN}
 EPOCHS_CELL = Cell(
     "epochs",
@@ -184,7 +182,7 @@ HORIZON_CLAIMS = (
             " costs more than the logs are worth: ISD-linUCB has more regret than"
             " LinUCB, though invariance holds."
         ),
-        name="ISD-linUCB above LinUCB at T = 10·T0",
+        name="ISD-linUCB above LinUCB at T = 10 × T0",
         quantity="ratio of mean regrets",
         test=BootstrapTest(
             ratio(LONGEST, ISD_ESTIMATED, LINUCB),
