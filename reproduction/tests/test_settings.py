@@ -136,8 +136,8 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
     made = {
-        name: build_policy(contender, episode.past)
-        for name, contender in contenders.NAMED.items()
+        name: build_policy(spec, episode.past)
+        for name, spec in contenders.NAMED.items()
     }
     for name in (
         contenders.LINUCB,
@@ -164,9 +164,8 @@ def test_contenders_are_what_their_names_say():
         )
         > 1e-6
     )
-    lifted = build_policy(
-        PolicySpec("isd-linucb", {"split": "oracle", "window": 25}), episode.past
-    )
+    lifting = PolicySpec("isd-linucb", {"split": "oracle", "window": 25})
+    lifted = build_policy(lifting, episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
@@ -181,7 +180,7 @@ def test_an_observed_split_is_compared_with_the_true_one():
     }
     assert (
         cells.estimated_split(
-            build_policy(contenders.NAMED[contenders.LINUCB], episode.past), episode
+            contenders.NAMED[contenders.LINUCB].build(episode.past), episode
         )
         == {}
     )
@@ -240,7 +239,7 @@ import sys
 from pathlib import Path
 from invariant_bandits.simulation.cells import Cell, fingerprint
 from invariant_bandits_reproduction.contenders import NAMED
-from invariant_bandits.simulation.episodes import PaperEpisodes, build_policy
+from invariant_bandits.simulation.episodes import PaperEpisodes
 cell = Cell("c", PaperEpisodes(), 10, {"AutoISD": NAMED["AutoISD"]})
 print(fingerprint(cell.modules()))
 for name in sys.argv[1:]:
@@ -283,7 +282,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
 @pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(build_policy(PolicySpec(name), episode.past), episode)
+    regret = play(PolicySpec(name).build(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
 
@@ -332,8 +331,8 @@ def test_seeds_do_not_depend_on_the_names_that_are_stored():
 
 @pytest.mark.parametrize("cell", [CODE.dimension[3], CODE.logged[1000]])
 def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
-    maker = cell.policies["SW-linUCB, window T"]
-    assert dict(maker.options) == {"window": "horizon"}
+    spec = cell.policies["SW-linUCB, window T"]
+    assert dict(spec.options) == {"window": "horizon"}
     with warnings.catch_warnings(action="error"):
-        policy = build_policy(maker, drawn(cell).past)
+        policy = spec.build(drawn(cell).past)
     assert policy.memory == SlidingWindow(cell.horizon)

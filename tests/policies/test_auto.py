@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.policies.choice import choice_of
 from invariant_bandits.policies.mixture import (
     HYPOTHESES,
     Member,
     default_members,
     trust,
 )
-from invariant_bandits.policies.choice import choice_of
 from invariant_bandits.policies.registry import find_policy
 from invariant_bandits.simulation.cells import grid_of
 from invariant_bandits.simulation.episodes import PaperEpisodes

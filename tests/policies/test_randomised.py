@@ -85,9 +85,7 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory, monkeypatch):
                 policy.select_many(np.broadcast_to(offered, (20_000, 2, 4))) == 0
             )
             assert wins == pytest.approx(expected, abs=error)
-            assert policy.propensities(offered)[0] == pytest.approx(
-                expected, abs=error
-            )
+            assert policy.propensities(offered)[0] == pytest.approx(expected, abs=error)
 
 
 def test_the_stream_of_a_round_does_not_depend_on_what_was_drawn_before():

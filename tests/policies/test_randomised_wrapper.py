@@ -226,9 +226,7 @@ def test_a_name_may_carry_options():
         "noise": "known",
         "intercept": False,
     }
-    assert (
-        PolicySpec("lints,seed=3").build(policy_laws.example_past()).seed == 3
-    )
+    assert PolicySpec("lints,seed=3").build(policy_laws.example_past()).seed == 3
     for name, words in {
         "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
         "linucb,=3": "got '=3'",

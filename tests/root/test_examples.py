@@ -148,8 +148,14 @@ def test_a_policy_of_ones_own_lists_its_options(run):
     grid = grid_of(
         {"policies": {"gradient": {"rate": 0.02, "epsilon": 0.0}}, "horizon": 20}
     )
-    made = grid.cells[0].policies["gradient"].build(
-        ib.simulation.PaperEpisodes(logged=50).draw(5, np.random.default_rng(0)).past
+    made = (
+        grid.cells[0]
+        .policies["gradient"]
+        .build(
+            ib.simulation.PaperEpisodes(logged=50)
+            .draw(5, np.random.default_rng(0))
+            .past
+        )
     )
     assert (made.rate, made.epsilon, made.weights.shape) == (0.02, 0.0, (10,))
     with pytest.raises(
@@ -194,7 +200,8 @@ def test_a_model_names_what_a_policy_lacks(run):
         "reward": logs.rewards
     }
     with pytest.raises(
-        ib.InputError, match="a model stores its policy, which must be a BasePolicy, got Gradient"
+        ib.InputError,
+        match="a model stores its policy, which must be a BasePolicy, got Gradient",
     ):
         ib.fit_logs(pa.table(table), policy="gradient", windows=4)
 

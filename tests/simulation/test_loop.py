@@ -10,8 +10,8 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import parallel
-from invariant_bandits.policies.past import ForgetsNothingWarning
 from invariant_bandits.policies.choice import choice_of
+from invariant_bandits.policies.past import ForgetsNothingWarning
 from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes

@@ -23,7 +23,7 @@ from invariant_bandits.checks import (
     whole_number,
 )
 from invariant_bandits.policies import kernels
-from invariant_bandits.policies.choice import Choice
+from invariant_bandits.policies.choice import Choice, one_hot
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
@@ -73,6 +73,12 @@ class Option(NamedTuple):
         Its value if none is given.
     check : callable
         Takes the name and a value, and returns the value as the policy uses it, or raises InputError.
+
+    >>> import invariant_bandits as ib
+    >>> class CarefulLinUCB(ib.LinUCB):
+    ...     options = {**ib.LinUCB.options, "patience": ib.Option(100)}
+    >>> CarefulLinUCB(2, patience=20).patience, CarefulLinUCB(2).patience
+    (20, 100)
     """
 
     default: Any
@@ -108,7 +114,9 @@ class BasePolicy(ThreadSafe):
     keeps_baseline: ClassVar[bool] = False
     """Whether the policy has an intercept of its own. Others learn rewards less a baseline."""
     alarm: Any = False
+    """Whether the policy has noticed that what the logs taught no longer holds."""
     randomised: bool = False
+    """Whether the policy draws its actions; otherwise its choice is certain."""
     dim: int
     rounds: Any
     seed: int
@@ -173,7 +181,9 @@ class BasePolicy(ThreadSafe):
 
     def propensities(self, features: Any) -> Array:
         """Return the probability (K,) of choosing each of K actions with features (K, p)."""
-        return self.decide(features).propensities
+        if self.randomised:
+            return self.decide(features).propensities
+        return one_hot(self.select(features), len(features))
 
     def scores(self, features: Any) -> Scores:
         """Return the expected rewards and widths (K,) of K actions with features (K, p)."""
