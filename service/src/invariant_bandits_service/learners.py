@@ -216,7 +216,7 @@ class Learner(ABC):
     @property
     def rounds(self) -> int:
         """Rounds learned online."""
-        return self.policy_over().rounds
+        return int(self.policy_over().rounds)
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -590,7 +590,7 @@ SHARED = 32
 """Positions of all further features, by a hash of their names."""
 SMALLEST = 16
 """Positions at the beginning; they double as they are needed."""
-START: Mapping[str, float] = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
+START: Mapping[str, Any] = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
 MOST_ARM_POSITIONS = 128
 """Positions up to which arms that come later are added to a policy that was fitted."""

@@ -393,7 +393,7 @@ def target_probabilities(
     return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
-def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
+def _followed(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
     starts = feedback.starts.tolist()
@@ -457,9 +457,7 @@ def replayed_rounds(
     )
 
 
-def _accepted(
-    policy: Policy, feedback: Feedback, tried: Array, baseline: float
-) -> Array:
+def _accepted(policy: Any, feedback: Feedback, tried: Array, baseline: float) -> Array:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts = feedback.starts.tolist()
     actions = feedback.actions.tolist()
@@ -507,7 +505,7 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
     return np.concatenate(rows)
 
 
-def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
+def _played(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
     starts = feedback.starts.tolist()
     rewards = feedback.offered_rewards.tolist()

@@ -73,6 +73,12 @@ class Option(NamedTuple):
         Its value if none is given.
     check : callable
         Takes the name and a value, and returns the value as the policy uses it, or raises InputError.
+
+    >>> import invariant_bandits as ib
+    >>> class CarefulLinUCB(ib.LinUCB):
+    ...     options = {**ib.LinUCB.options, "patience": ib.Option(100)}
+    >>> CarefulLinUCB(2, patience=20).patience, CarefulLinUCB(2).patience
+    (20, 100)
     """
 
     default: Any

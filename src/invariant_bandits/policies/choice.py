@@ -135,17 +135,6 @@ def choice_of(
     return Choice(action, propensities, means, widths, reason)
 
 
-def check_propensities(propensities: Any, actions: int) -> Array:
-    """Return probabilities (K,) as an array, or raise InputError unless they are a distribution."""
-    array = np.asarray(propensities, dtype=np.float64)
-    numbers = array.tolist() if array.shape == (actions,) else [np.nan]
-    if not abs(sum(numbers) - 1.0) < 1e-6 or min(numbers) < 0.0:
-        raise InputError(
-            f"propensities must be {actions} shares that add up to 1, got {array}"
-        )
-    return array
-
-
 class SelectingPolicy:
     """Adapter of an object with `select` and `update`, which thereby decides as other policies do.
 
@@ -171,9 +160,9 @@ class SelectingPolicy:
         return cast(int, action)
 
     def propensities(self, features: Any) -> Array:
-        """Return the probabilities (K,) of the object's choices, checked."""
+        """Return the probabilities (K,) of the object's choices."""
         if hasattr(self.policy, "propensities"):
-            return check_propensities(self.policy.propensities(features), len(features))
+            return np.asarray(self.policy.propensities(features), dtype=np.float64)
         return one_hot(self.select(features), len(features))
 
     def decide(self, offered: Any, *, draw: float | None = None) -> Choice:

@@ -260,15 +260,33 @@ class ISDPolicy(LinearPolicy):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("feature_bound", "delta")
-    starting = (
-        *("split", "component", "window", "recompute_every", "intercept"),
-        *("component_precision", "memory"),
+    starting: ClassVar[tuple[str, ...]] = (
+        "split",
+        "component",
+        "component_precision",
+        "window",
+        "every",
+        "recompute_every",
+        "intercept",
+        "memory",
     )
 
-    def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
+    part_options: ClassVar[tuple[str, ...]] = ()
+    """Options of the invariant part that the constructor takes and that are stored."""
+
+    def __init__(
+        self,
+        split: Split,
+        component: Any,
+        *,
+        component_precision: Any = None,
+        **options: Any,
+    ) -> None:
         self._recomputation: Recomputation | None = None
-        self._take(InvariantPart(split, component, *part))
-        super().__init__(split.dim, invariant=self.part, **rest)
+        given = options.keys() & set(self.part_options)
+        part = {name: options.pop(name) for name in given}
+        self._take(InvariantPart(split, component, component_precision, **part))
+        super().__init__(split.dim, invariant=self.part, **options)
 
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
@@ -337,6 +355,7 @@ class ISDPolicy(LinearPolicy):
         split: str | Split = ESTIMATED,
         component: Any = None,
         window: int | str | None = None,
+        every: int | None = None,
         **options: Any,
     ) -> Self:
         """Algorithm 1, with what is known of the split and of the component.
@@ -354,6 +373,8 @@ class ISDPolicy(LinearPolicy):
         window : int or "horizon", optional
             Rounds that the residual part remembers; by default it forgets nothing. A window that is as long
             as the run causes a warning, unless it is "horizon".
+        every : int, optional
+            Rounds after which the residual part forgets everything and starts again.
         **options :
             As in `from_history`.
         """
@@ -363,22 +384,23 @@ class ISDPolicy(LinearPolicy):
             settings["memory"] = SlidingWindow(
                 past.memory_length("window", window, share=1.0)
             )
+        if every is not None:
+            settings["memory"] = Restart(past.memory_length("every", every, share=1.0))
         if isinstance(split, Split):
             if component is None:
                 return cls.from_history(past.moments, split=split, **settings)
             if settings["noise_scale"] is None:
                 settings["noise_scale"] = past.noise_scale
-            make: Any = cls  # each kind has a constructor of its own
-            return make(split, component, **settings)  # type: ignore[no-any-return]
+            return cls(split, component, **settings)
         if split in ("oracle", "known"):
             raise InputError(
                 f"split={split!r}: this past has no truth, oracles exist in simulations only"
             )
         one_of("split", split, (ESTIMATED, PUBLISHED))
         if split == ESTIMATED:
-            every = settings.pop("recompute_every", None)
+            recompute_every = settings.pop("recompute_every", None)
             return cls._from_fitted(
-                past.decomposition, past.moments, False, every, **settings
+                past.decomposition, past.moments, False, recompute_every, **settings
             )
         if past.logs is None:
             raise InputError("split='published' needs the logged rounds row by row")
@@ -397,7 +419,7 @@ class ISDPolicy(LinearPolicy):
         **rest: Any,
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
-        if "logged_rounds" in cls.starting:
+        if "logged_rounds" in cls.part_options:
             rest |= {
                 "logged_rounds": moments.rounds,
                 "min_eigenvalue": fit.min_eigenvalue_,
@@ -434,10 +456,8 @@ class ISDPolicy(LinearPolicy):
         rest |= {
             "noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale
         }
-        make: Any = cls  # each kind has a constructor of its own
-        return make(  # type: ignore[no-any-return]
-            fit.split_, fit.component_, component_precision=_precision_of(fit), **rest
-        )
+        precision = _precision_of(fit)
+        return cls(fit.split_, fit.component_, component_precision=precision, **rest)
 
     # -- learning --
 
@@ -486,8 +506,9 @@ class ISDPolicy(LinearPolicy):
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, but for the arrays, and how it recomputes."""
-        settings = super().settings()
+        """Return what the constructor was given, but for the arrays, and how the policy recomputes."""
+        part = {name: getattr(self.part, name) for name in self.part_options}
+        settings = {**super().settings(), **part}
         if self._recomputation is not None:
             settings["recompute"], _ = storage.to_state(self._recomputation)
         return settings
@@ -629,27 +650,8 @@ class ISDLinUCB(ISDPolicy):
     ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
+    part_options = PART_OPTIONS
     starting = (*ISDPolicy.starting, *PART_OPTIONS)
-
-    def __init__(
-        self,
-        split: Split,
-        component: Any,
-        *,
-        component_precision: Any = None,
-        radius: str = SELF_NORMALISED,
-        logged_rounds: int | None = None,
-        min_eigenvalue: float | None = None,
-        subspace_error: float = 0.0,
-        **rest: Any,
-    ) -> None:
-        logs = logged_rounds, min_eigenvalue, subspace_error
-        super().__init__(split, component, component_precision, radius, *logs, **rest)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the constructor was given, but for the arrays, and how the policy recomputes."""
-        part = {name: getattr(self.part, name) for name in PART_OPTIONS}
-        return {**super().settings(), **part}
 
 
 @register_policy("isd-lints")
@@ -676,13 +678,3 @@ class ISDLinTS(ISDPolicy):
 
     options: ClassVar[Mapping[str, Option]] = {**LinearPolicy.options, "seed": SEED}
     samples = randomised = True
-
-    def __init__(
-        self,
-        split: Split,
-        component: Any,
-        *,
-        component_precision: Any = None,
-        **rest: Any,
-    ) -> None:
-        super().__init__(split, component, component_precision, **rest)

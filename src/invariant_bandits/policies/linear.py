@@ -99,7 +99,7 @@ class LinearPolicy(BasePolicy):
         **ESTIMATION,
         "exploration": Option(1.0, base.not_negative),
     }
-    starting = ("warm", "memory")
+    starting: ClassVar[tuple[str, ...]] = ("warm", "memory")
     needs: ClassVar[tuple[str, ...]] = ("dim", "noise_scale", "feature_bound", "delta")
     shown = ("dim", "memory")
     ridge: float

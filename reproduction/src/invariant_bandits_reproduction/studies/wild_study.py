@@ -211,7 +211,7 @@ def run(
     replications: int = 40,
     compared: int = 20,
     first: int = 10,
-    seed: int = 20261118,
+    seed: int = 20261119,
     jobs: int = 1,
     progress: Progress | None = None,
     kept: Path | None = None,
