@@ -277,7 +277,7 @@ def checked_labels(labels: Labels) -> tuple[str, ...]:
 
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
     """Beliefs, drift and alarm of a policy that has them, as plain values; else nothing."""
-    belief = policy.explain(names) if hasattr(policy, "explain") else None
+    belief = policy.explain(names)
     return belief.to_dict() if isinstance(belief, Belief) else {}
 
 

@@ -413,7 +413,8 @@ class LinearPolicy(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """Return what the constructor was given, as plain values."""
-        return {**super().settings(), "memory": self.memory.to_settings()}
+        dim = {"dim": self.dim} if "dim" in self.needs else {}
+        return {**dim, "memory": self.memory.to_settings(), **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""

@@ -77,8 +77,8 @@ class Randomised(BasePolicy):
     """
 
     options: ClassVar[Mapping[str, Option]] = {
-        "kind": Option(UNIFORM, partial(one_of, allowed=tuple(DEFAULT_FLOOR))),
         "floor": Option(None),
+        "kind": Option(UNIFORM, partial(one_of, allowed=tuple(DEFAULT_FLOOR))),
         "sharpness": Option(DEFAULT_SHARPNESS, base.positive),
         "seed": SEED,
     }
