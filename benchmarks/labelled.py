@@ -100,7 +100,7 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     """Rows, seconds without starting up, processor seconds of all threads, and peak memory of this
     process.
     """
-    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.read")
+    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.scan")
     function, file = PASSES[name]
     began, worked = time.perf_counter(), time.process_time()
     rows = function(str(folder / file))

@@ -355,16 +355,12 @@ def chosen_estimators(
     assuming : bool
         Whether those that assume something are among all.
     """
-    if names is None:
-        entries = [
-            entry for entry in ESTIMATORS if assuming or entry.assumption is None
-        ]
-    else:
+    if names is not None:
         entries = [ESTIMATORS.find(name) for name in names]
-    return sorted(
-        (entry for entry in entries if entry.can_answer(feedback)),
-        key=lambda entry: entry.rank,
-    )
+    else:
+        entries = [entry for entry in ESTIMATORS if assuming or not entry.assumption]
+    able = [entry for entry in entries if entry.can_answer(feedback)]
+    return sorted(able, key=lambda entry: entry.rank)
 
 
 def target_probabilities(
@@ -441,21 +437,14 @@ def replayed_rounds(
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
     rng = np.random.default_rng(whole_seed(seed))
-    lucky = rng.random(
-        feedback.rounds
-    ) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
-    return np.concatenate(
-        [
-            start
-            + _accepted(
-                policy,
-                part,
-                np.flatnonzero(lucky[start : start + part.rounds]),
-                baseline,
-            )
-            for start, part in in_parts(feedback)
-        ]
-    )
+    # u·p_t < p_min, up to rounding of the propensities
+    drawn = rng.random(feedback.rounds) * feedback.propensities
+    lucky = drawn < feedback.propensities.min() * (1.0 + 1e-12)
+    accepted = []
+    for start, part in in_parts(feedback):
+        tried = np.flatnonzero(lucky[start : start + part.rounds])
+        accepted.append(start + _accepted(policy, part, tried, baseline))
+    return np.concatenate(accepted)
 
 
 def _accepted(
@@ -833,9 +822,8 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
     if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
         return target
     target = finite_array("target", target, (len(feedback.offered),))
-    if (target < 0.0).any() or (
-        np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6
-    ).any():
+    sums = feedback.sums_per_round(target)
+    if (target < 0.0).any() or (np.abs(sums - 1.0) > 1e-6).any():
         raise InputError("target must be probabilities that add up to 1 in every round")
     return target
 
