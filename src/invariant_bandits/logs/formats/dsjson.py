@@ -175,7 +175,7 @@ def _why_not_learned(line: _Line, actions: int) -> str | None:
         return NOT_LEARNED
     if line.cost is None or line.index is None or line.probability is None:
         return UNLABELLED
-    if line.drop is not None and line.drop >= 1.0:
+    if (line.drop or 0.0) >= 1.0:
         return ALL_DROPPED
     if not 0 <= line.index < actions or line.index != int(line.index):
         return OUTSIDE
