@@ -87,6 +87,7 @@ class Predictions:
             Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
             the rows are to be added up as if fully dependent.
         """
+        # Σ over the rounds of a block of the features that the target expects to play (blocks, p)
         sums = np.zeros_like(self.centers)
         for start, part, chances in in_parts(feedback, target):
             expected = part.sums_per_round(chances[:, None] * part.offered)
@@ -96,9 +97,11 @@ class Predictions:
         result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
             rounds = (self.block == b).sum()
+            # C = V·diag(λ)·Vᵀ: along each column of V the mean prediction errs by √λ times the distance.
             values, vectors = np.linalg.eigh(self.covariances[b])
             away = sums[b] / rounds - self.centers[b]
             share = float(rounds / self.known.sum())
+            # Rounding may leave an eigenvalue just below 0.
             result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
         return result
 
