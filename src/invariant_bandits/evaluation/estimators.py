@@ -87,6 +87,7 @@ class Predictions:
             Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
             the rows are to be added up as if fully dependent.
         """
+        # Σ over the rounds of a block of the features that the target expects to play (blocks, p)
         sums = np.zeros_like(self.centers)
         for start, part, chances in in_parts(feedback, target):
             expected = part.sums_per_round(chances[:, None] * part.offered)
@@ -96,9 +97,11 @@ class Predictions:
         result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
             rounds = (self.block == b).sum()
+            # C = V·diag(λ)·Vᵀ: along each column of V the mean prediction errs by √λ times the distance.
             values, vectors = np.linalg.eigh(self.covariances[b])
             away = sums[b] / rounds - self.centers[b]
             share = float(rounds / self.known.sum())
+            # Rounding may leave an eigenvalue just below 0.
             result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
         return result
 
@@ -355,16 +358,12 @@ def chosen_estimators(
     assuming : bool
         Whether those that assume something are among all.
     """
-    if names is None:
-        entries = [
-            entry for entry in ESTIMATORS if assuming or entry.assumption is None
-        ]
-    else:
+    if names is not None:
         entries = [ESTIMATORS.find(name) for name in names]
-    return sorted(
-        (entry for entry in entries if entry.can_answer(feedback)),
-        key=lambda entry: entry.rank,
-    )
+    else:
+        entries = [entry for entry in ESTIMATORS if assuming or not entry.assumption]
+    able = [entry for entry in entries if entry.can_answer(feedback)]
+    return sorted(able, key=lambda entry: entry.rank)
 
 
 def target_probabilities(
@@ -440,21 +439,14 @@ def replayed_rounds(
         raise InputError("propensities are missing: replay accepts rounds by them")
     policy = as_policy(policy)
     rng = np.random.default_rng(whole_seed(seed))
-    lucky = rng.random(
-        feedback.rounds
-    ) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
-    return np.concatenate(
-        [
-            start
-            + _accepted(
-                policy,
-                part,
-                np.flatnonzero(lucky[start : start + part.rounds]),
-                baseline,
-            )
-            for start, part in in_parts(feedback)
-        ]
-    )
+    # u·p_t < p_min, up to rounding of the propensities
+    drawn = rng.random(feedback.rounds) * feedback.propensities
+    lucky = drawn < feedback.propensities.min() * (1.0 + 1e-12)
+    accepted = []
+    for start, part in in_parts(feedback):
+        tried = np.flatnonzero(lucky[start : start + part.rounds])
+        accepted.append(start + _accepted(policy, part, tried, baseline))
+    return np.concatenate(accepted)
 
 
 def _accepted(policy: Any, feedback: Feedback, tried: Array, baseline: float) -> Array:
@@ -829,9 +821,8 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
     if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
         return target
     target = finite_array("target", target, (len(feedback.offered),))
-    if (target < 0.0).any() or (
-        np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6
-    ).any():
+    sums = feedback.sums_per_round(target)
+    if (target < 0.0).any() or (np.abs(sums - 1.0) > 1e-6).any():
         raise InputError("target must be probabilities that add up to 1 in every round")
     return target
 

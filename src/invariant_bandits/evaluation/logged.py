@@ -198,9 +198,8 @@ class _PolicyLog:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
         groups: dict[float | None, Array] = {None: self.arms}
         if use_positions and self.positions is not None:
-            for position in np.unique(
-                self.positions[np.isfinite(self.positions)]
-            ).tolist():
+            shown = self.positions[np.isfinite(self.positions)]
+            for position in np.unique(shown).tolist():
                 groups[position] = self.arms[self.positions == position]
         labels = self.labels.tolist()
         shares = {}
@@ -212,18 +211,18 @@ class _PolicyLog:
     def reason(self, known: tuple[str, ...]) -> str | None:
         """Why nothing can be concluded: arms that the other log does not have."""
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
-        words = (
+        if missing <= UNSUPPORTED:
+            return None
+        return (
             f"support missing: {100.0 * missing:.0f} % of what the policy plays is not an arm of "
             "the other log"
         )
-        return words if missing > UNSUPPORTED else None
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
         """Standard error of the value due to the estimated shares, arms being worth `means` (A,)."""
         worth = dict(zip(labels, means.tolist(), strict=True))
-        values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[
-            self.arms
-        ]
+        of_labels = [worth.get(label, 0.0) for label in self.labels.tolist()]
+        values = np.array(of_labels)[self.arms]
         return float(values.std() / np.sqrt(len(values)))
 
 

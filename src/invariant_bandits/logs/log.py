@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -451,7 +451,7 @@ class Log:
             keep_going=keep_going,
             progress=progress,
         )
-        return scan.moments(features or FeatureOptions())
+        return scan.moments(checked_features(features))
 
     def rounds(
         self,
@@ -545,7 +545,7 @@ class Log:
             notes.append(
                 "the rounds were not in the order of time and have been sorted by it"
             )
-        options = features or FeatureOptions()
+        options = checked_features(features)
         expanding = read_feature_map(log, options)
         weights = None
         if weight_missing:
@@ -600,6 +600,18 @@ class Log:
         other._survey = None
         other._arm_table = None
         return other
+
+
+def checked_features(features: Any) -> Any:
+    """Return what becomes of columns, by default options; InputError if it is a list of their names."""
+    if features is None:
+        return FeatureOptions()
+    if not is_dataclass(features):
+        raise InputError(
+            "features must be options or a map; columns are named when a log is opened:"
+            f" open_log(…, features=…), got {features!r:.80}"
+        )
+    return features
 
 
 def ranking_note(schema: Schema) -> str:
