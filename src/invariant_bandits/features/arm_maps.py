@@ -10,7 +10,7 @@ f(a) ⊗ x], the position of the arm and what all arms share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, compress
@@ -335,6 +335,10 @@ class ArmFeatures(FeatureMap):
         """Number of moments per window: one per arm."""
         return len(self.labels)
 
+    def cell_of(self, window: Array, arms: Any) -> Array:
+        """Return to which moments rounds (n,) are added: arm a of A in window i to number i·A + a."""
+        return np.asarray(window * self.cells + arms)
+
     @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log while its moments are summed."""
@@ -467,6 +471,14 @@ class ArmFeatures(FeatureMap):
         traits = self.traits.with_arm(features)
         return replace(self, labels=(*self.labels, label), traits=traits)
 
+    def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
+        """Return these features with those labels as new arms that they lack."""
+        features = self
+        for label in labels:
+            if label not in self.labels:
+                features = features.with_arm(label)
+        return features
+
 
 @dataclass(frozen=True, eq=False)
 class OwnCoefficients(ArmFeatures):
@@ -566,6 +578,10 @@ class PooledLevels(ArmFeatures):
         """Number of moments per window: one; the sample tells arms apart."""
         return 1
 
+    def cell_of(self, window: Array, arms: Any) -> Array:
+        """Return the window: moments are of all arms together."""
+        return window
+
     @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log."""
@@ -574,6 +590,12 @@ class PooledLevels(ArmFeatures):
     def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
         """Return None: moments are of all arms together."""
         return None
+
+    def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
+        """Raise InputError: an update would need the levels of all arms in every window."""
+        raise InputError(
+            "update: levels of pooled arms are not kept by window; fit both logs together"
+        )
 
     def _features(self, z: Array, codes: Any) -> Array:
         """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""

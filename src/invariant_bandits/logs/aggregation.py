@@ -157,8 +157,7 @@ class AggregationPlan:
         """Add rounds to the windows (n,) of moments."""
         features = rounds.features
         rewards = rounds.rewards
-        if self.reader.features.cells > 1:
-            window = window * self.reader.features.cells + rounds.arm
+        window = self.reader.features.cell_of(window, rounds.arm)
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
         moments.update(

@@ -294,6 +294,11 @@ class Log:
             self._arm_table = table
         return self._arm_table
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the arms of the log; none if its columns describe the actions."""
+        return self.arms.labels if self.schema.labelled else ()
+
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
 

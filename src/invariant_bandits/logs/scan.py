@@ -101,7 +101,7 @@ class Scan:
         """
         survey = self.log.survey()
         plan = AggregationPlan(
-            reader=reader_of(self.log, features, offered=not self.log.schema.labelled),
+            reader=reader_of(self.log, features, offered=False),
             windows=self.windows,
             total_rows=survey.total_rows,
             logit=logit,

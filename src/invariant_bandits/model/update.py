@@ -26,7 +26,7 @@ from invariant_bandits.decomposition.effects import (
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
+from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
@@ -374,16 +374,11 @@ def update_model(
     start = _start_of(model, exploration, horizon)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
-    if table is not None and isinstance(features, ArmFeatures):
-        if isinstance(features, PooledLevels):
-            raise InputError(
-                "update: levels of pooled arms are not kept by window; fit both logs together"
-            )
+    if table is not None:
         # New labels become arms, retired ones stay retired.
-        for label in log.arms.labels:
-            if label not in table.labels:
-                table = table.with_arm(label)
-                features = features.with_arm(label)
+        features = features.with_labels(log.arms.labels)
+        for label in features.labels[len(table) :]:
+            table = table.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     how = {"windows": count, "edges": edges, "engine": engine, "address": address}

@@ -305,27 +305,12 @@ OF_ARMS = (
 
 
 def _effects(model: Model, pictures: bool) -> Section:
-    words = [OF_ARMS]
-    if model.arms is None:
-        words = _in_unit(model, OF_DIRECTIONS)
     effects = values.effects(model)
-    drawing = ""
-    if pictures and model.arms is not None:  # the overview has those of rows
-        drifting_effects = sum(effect["drifts"] for effect in effects)
-        curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
-        drawing = page.picture(
-            page.svg_of(model.plot(most=curves)[0].figure),
-            "effects",
-            f"{drifting_effects} drifting effects over the windows",
-            "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
-            " dashed.",
-        )
+    shown = effects
     undetected = sum(effect["verdict"] == NOT_DETECTED for effect in effects)
-    if not pictures and undetected > MOST_UNDETECTED:
-        effects = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
-        words.append(
-            f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
-        )
+    few = pictures or undetected <= MOST_UNDETECTED
+    if not few:
+        shown = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
     headings: tuple[str, ...] = (
         "effect",
         "verdict",
@@ -335,13 +320,35 @@ def _effects(model: Model, pictures: bool) -> Section:
         "detectable",
         "p-value",
     )
-    rows = [_effect_row(effect) for effect in effects]
-    if model.arms is not None:
+    rows = [_effect_row(effect) for effect in shown]
+    drawing = ""
+    if model.arms is None:
+        words = _in_unit(model, OF_DIRECTIONS)
+    else:
+        words = [OF_ARMS]
         headings = ("arm", *headings)
-        for row, effect in zip(rows, effects, strict=True):
+        for row, effect in zip(rows, shown, strict=True):
             row.insert(0, effect["arm"])
+        # Without arms the overview has the curves.
+        drawing = _effect_curves(model, effects) if pictures else ""
+    if not few:
+        words.append(
+            f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
+        )
     return Section(
         title="Drift", words=words, headings=headings, rows=rows, picture=drawing
+    )
+
+
+def _effect_curves(model: Model, effects: list[dict[str, Any]]) -> str:
+    drifting_effects = sum(effect["drifts"] for effect in effects)
+    curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
+    return page.picture(
+        page.svg_of(model.plot(most=curves)[0].figure),
+        "effects",
+        f"{drifting_effects} drifting effects over the windows",
+        "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
+        " dashed.",
     )
 
 
