@@ -218,21 +218,6 @@ class ArmFeatures(FeatureMap):
         known = np.asarray(~weights[:, size:].any(axis=1))
         return tuple(compress(names, known.tolist())), weights[known, :size]
 
-    @cached_property
-    def entries(self) -> Array:
-        """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
-        own = np.tile(self.own_entries[:, : self.own], (1, len(self.labels)))
-        shared = np.tile(self.own_entries[:, self.own :], (1, 1 + self.crossed))
-        return np.hstack([own, shared])
-
-    @cached_property
-    def factors(self) -> Array:
-        """What each feature multiplies that entry by, by arm (A, p)."""
-        arms = len(self.labels)
-        own = np.repeat(np.eye(arms), self.own, axis=1)
-        multiples = np.column_stack([np.ones(arms), self.catalogue[:, : self.crossed]])
-        return np.hstack([own, np.repeat(multiples, self.width - self.own, axis=1)])
-
     # -- applying --
 
     @property
@@ -308,17 +293,17 @@ class ArmFeatures(FeatureMap):
         z = np.hstack([blocks.sum(axis=1), shared])
         return self._features(z, blocks[:, :, 0].argmax(axis=1))
 
-    def turned_into(self, kind: type[Kind], **others: Any) -> Kind:
-        """Return a map of another kind, of the same context and arms, with these `others` of its fields."""
-        same = {each.name: getattr(self, each.name) for each in fields(ArmFeatures)}
-        return kind(**(same | others))
-
     def with_own_slopes(self) -> ArmFeatures:
         """Return these features with own slopes for all columns, or for as many as a model carries.
 
         The features themselves, if every column can change the choice already.
         """
         return self
+
+    def turned_into(self, kind: type[Kind], **others: Any) -> Kind:
+        """Return a map of another kind, of the same context and arms, with these `others` of its fields."""
+        same = {each.name: getattr(self, each.name) for each in fields(ArmFeatures)}
+        return kind(**(same | others))
 
     def index(self, label: str) -> int:
         """Return the index of an arm; InputError names the known ones."""
@@ -331,55 +316,13 @@ class ArmFeatures(FeatureMap):
     # -- reading a log --
 
     @property
-    def cells(self) -> int:
-        """Number of moments per window: one per arm."""
-        return len(self.labels)
-
-    def cell_of(self, window: Array, arms: Any) -> Array:
-        """Return to which moments rounds (n,) are added: arm a of A in window i to number i·A + a."""
-        return np.asarray(window * self.cells + arms)
-
-    @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log while its moments are summed."""
         return SAMPLE_ROUNDS
 
-    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
-        """Return moments of whole contexts by arm."""
-        return ArmMoments(moments, self, edges)
-
     def with_missing_indicators(self, missing: Collection[str]) -> Self:
         """Return these features, nothing learned yet, with indicators of missing values."""
         return replace(self, context=self.context.with_missing_indicators(missing))
-
-    def learned(
-        self,
-        moments: WindowedMoments,
-        options: FeatureOptions,
-        catalogue: Catalogue | None = None,
-    ) -> LearnedMap:
-        """Return the map of arms that share what the log cannot tell apart."""
-        arms = len(self.labels)
-        pooled = moments.regrouped(np.arange(0, moments.windows, arms))
-        matched = matched_features(self.context.encoded_names, self.labels, self.arm)
-        start, dropped = self._with_context(pooled, matched, catalogue)
-        # What an arm has beside slopes is its level.
-        crossed = start.most_crossed(arms, moments)
-        columns = np.array(start._plain, dtype=np.int64) - 1
-        entries = 1 + start.context.standardisation()[0][columns]
-        choice = start._coding(moments, options.arm_model, entries, crossed)
-        features: ArmFeatures
-        if choice.coding == "own":
-            features = start.turned_into(OwnCoefficients)
-        elif choice.coding == "shared":
-            features = start.turned_into(SharedSlopes, crossed=crossed)
-        else:
-            # The slopes that differ most become the first ones, which arms have of their own.
-            most = choice.own - 1
-            ranked = most_different_slopes(moments, arms, entries, most)
-            context = start.context.reordered(columns[ranked])
-            features = start.turned_into(SharedSlopes, context=context, own_slopes=most)
-        return LearnedMap(features, dropped, f"{choice.coding}, {choice.reason}")
 
     def most_crossed(self, taken: int, moments: WindowedMoments) -> int:
         """Return how many features of the catalogue the log lets have products with the slopes.
@@ -425,31 +368,6 @@ class ArmFeatures(FeatureMap):
         start = replace(self, context=context, matched=matched, traits=traits)
         return start, dropped
 
-    def _coding(
-        self, cells: WindowedMoments, arm_model: str, entries: Array, crossed: int
-    ) -> Coding:
-        """Return which coefficients arms share, from moments of encoded contexts per window and arm.
-
-        Parameters
-        ----------
-        cells : WindowedMoments
-            The moments.
-        arm_model : str
-            What the caller asked for.
-        entries : array of int, shape (k,)
-            Entries of encoded contexts that have slopes and belong to no arm.
-        crossed : int
-            How many features of the catalogue can have products with the slopes.
-        """
-        arms = len(self.labels)
-        if crossed and slopes_differ(cells, entries, self.catalogue[:, :crossed]):
-            crossed = 0
-        differ = slopes_differ(cells, entries, np.zeros((arms, 0)))
-        rounds = effective_rounds(cells)
-        return chosen_coding(
-            arm_model, arms, self.width, rounds, crossed=crossed, differ=differ
-        )
-
     # -- growing --
 
     def with_arm(
@@ -481,7 +399,97 @@ class ArmFeatures(FeatureMap):
 
 
 @dataclass(frozen=True, eq=False)
-class OwnCoefficients(ArmFeatures):
+class ArmCoefficients(ArmFeatures):
+    """Maps in which every arm has coefficients: a log is read as moments per window and arm.
+
+    Parameters are those of ArmFeatures.
+    """
+
+    @cached_property
+    def entries(self) -> Array:
+        """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
+        own = np.tile(self.own_entries[:, : self.own], (1, len(self.labels)))
+        shared = np.tile(self.own_entries[:, self.own :], (1, 1 + self.crossed))
+        return np.hstack([own, shared])
+
+    @cached_property
+    def factors(self) -> Array:
+        """What each feature multiplies that entry by, by arm (A, p)."""
+        arms = len(self.labels)
+        own = np.repeat(np.eye(arms), self.own, axis=1)
+        multiples = np.column_stack([np.ones(arms), self.catalogue[:, : self.crossed]])
+        return np.hstack([own, np.repeat(multiples, self.width - self.own, axis=1)])
+
+    @property
+    def cells(self) -> int:
+        """Number of moments per window: one per arm."""
+        return len(self.labels)
+
+    def cell_of(self, window: Array, arms: Any) -> Array:
+        """Return to which moments rounds (n,) are added: arm a of A in window i to number i·A + a."""
+        return np.asarray(window * self.cells + arms)
+
+    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
+        """Return moments of whole contexts by arm."""
+        return ArmMoments(moments, self, edges)
+
+    def learned(
+        self,
+        moments: WindowedMoments,
+        options: FeatureOptions,
+        catalogue: Catalogue | None = None,
+    ) -> LearnedMap:
+        """Return the map of arms that share what the log cannot tell apart."""
+        arms = len(self.labels)
+        pooled = moments.regrouped(np.arange(0, moments.windows, arms))
+        matched = matched_features(self.context.encoded_names, self.labels, self.arm)
+        start, dropped = self._with_context(pooled, matched, catalogue)
+        # What an arm has beside slopes is its level.
+        crossed = start.most_crossed(arms, moments)
+        columns = np.array(start._plain, dtype=np.int64) - 1
+        entries = 1 + start.context.standardisation()[0][columns]
+        choice = start._coding(moments, options.arm_model, entries, crossed)
+        features: ArmCoefficients
+        if choice.coding == "own":
+            features = start.turned_into(OwnCoefficients)
+        elif choice.coding == "shared":
+            features = start.turned_into(SharedSlopes, crossed=crossed)
+        else:
+            # The slopes that differ most become the first ones, which arms have of their own.
+            most = choice.own - 1
+            ranked = most_different_slopes(moments, arms, entries, most)
+            context = start.context.reordered(columns[ranked])
+            features = start.turned_into(SharedSlopes, context=context, own_slopes=most)
+        return LearnedMap(features, dropped, f"{choice.coding}, {choice.reason}")
+
+    def _coding(
+        self, cells: WindowedMoments, arm_model: str, entries: Array, crossed: int
+    ) -> Coding:
+        """Return which coefficients arms share, from moments of encoded contexts per window and arm.
+
+        Parameters
+        ----------
+        cells : WindowedMoments
+            The moments.
+        arm_model : str
+            What the caller asked for.
+        entries : array of int, shape (k,)
+            Entries of encoded contexts that have slopes and belong to no arm.
+        crossed : int
+            How many features of the catalogue can have products with the slopes.
+        """
+        arms = len(self.labels)
+        if crossed and slopes_differ(cells, entries, self.catalogue[:, :crossed]):
+            crossed = 0
+        differ = slopes_differ(cells, entries, np.zeros((arms, 0)))
+        rounds = effective_rounds(cells)
+        return chosen_coding(
+            arm_model, arms, self.width, rounds, crossed=crossed, differ=differ
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OwnCoefficients(ArmCoefficients):
     """Every arm has coefficients of its own: φ(x, a) = e_a ⊗ [1, x], p = A·d.
 
     Parameters are those of ArmFeatures.
@@ -507,7 +515,7 @@ class OwnCoefficients(ArmFeatures):
 
 
 @dataclass(frozen=True, eq=False)
-class SharedSlopes(ArmFeatures):
+class SharedSlopes(ArmCoefficients):
     """Arms have levels, and perhaps some slopes, of their own, and share the other slopes.
 
     Parameters are those of ArmFeatures, and:
@@ -574,22 +582,9 @@ class PooledLevels(ArmFeatures):
         return SharedSlopes(RowFeatures(columns), (EVERY_ARM,))
 
     @property
-    def cells(self) -> int:
-        """Number of moments per window: one; the sample tells arms apart."""
-        return 1
-
-    def cell_of(self, window: Array, arms: Any) -> Array:
-        """Return the window: moments are of all arms together."""
-        return window
-
-    @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log."""
         return POOLED_NUMBERS // len(self.encoded_names)
-
-    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
-        """Return None: moments are of all arms together."""
-        return None
 
     def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
         """Raise InputError: an update would need the levels of all arms in every window."""

@@ -13,7 +13,7 @@ from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
 if TYPE_CHECKING:
-    from invariant_bandits.features.arm_maps import ArmFeatures
+    from invariant_bandits.features.arm_maps import ArmCoefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class ArmMoments:
     ----------
     cells : WindowedMoments of m·A windows
         Of whole contexts [1, x] and rewards; window i·A + a holds arm a in window i of the log.
-    features : ArmFeatures
+    features : ArmCoefficients
         What the contexts are, and what becomes of them.
     edges : array, shape (m + 1,), or None
         Times that bound the windows.
@@ -43,7 +43,7 @@ class ArmMoments:
     """
 
     cells: WindowedMoments
-    features: ArmFeatures
+    features: ArmCoefficients
     edges: Any = None
 
     @property

@@ -468,7 +468,7 @@ class Log:
 
         Parameters
         ----------
-        features : FeatureMap, ArmFeatures, FeatureOptions or None
+        features : FeatureMap, FeatureOptions or None
             Map from columns to features that `moments` learned, or options with `standardise="none"`.
         report : QualityReport, optional
             It counts the problems found while reading.

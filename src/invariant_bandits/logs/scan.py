@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmFeatures
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmCoefficients
 from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
@@ -275,7 +275,7 @@ def open_scan(
 
 
 def read_arm_sample(
-    log: Log, features: ArmFeatures, *, most: int = SAMPLE_ROUNDS
+    log: Log, features: ArmCoefficients, *, most: int = SAMPLE_ROUNDS
 ) -> ArmSample:
     """Return at most about `most` rounds of clicks, spread over the whole log.
 
@@ -285,7 +285,7 @@ def read_arm_sample(
     ----------
     log : Log
         What is read.
-    features : ArmFeatures
+    features : ArmCoefficients
         As `Log.moments` learned them.
     most : int
         How many rounds.
@@ -308,7 +308,7 @@ def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap
     ----------
     log : Log
         What is read.
-    options : FeatureOptions, FeatureMap, ArmFeatures or None
+    options : FeatureOptions, FeatureMap, ArmCoefficients or None
         Interactions, centring, and how many categories a column may have; or a map, which is checked.
 
     >>> import pyarrow as pa, invariant_bandits as ib

@@ -28,7 +28,7 @@ from invariant_bandits.decomposition.arm_statistics import (
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.features.arm_maps import (
-    ArmFeatures,
+    ArmCoefficients,
     PooledLevels,
     SharedSlopesWarning,
 )
@@ -75,7 +75,7 @@ FIXED_ARMS = (
 
 def read_log_odds(
     log: Log,
-    features: ArmFeatures,
+    features: ArmCoefficients,
     theta: Array,
     spool: RoundSpool | None = None,
     **how: Any,
@@ -86,7 +86,7 @@ def read_log_odds(
     ----------
     log : Log
         Opened.
-    features : ArmFeatures
+    features : ArmCoefficients
         As learned from it, or before.
     theta : array, shape (p,)
         What to expand about, such as that of `logistic_start`.
@@ -115,7 +115,7 @@ class LogisticStart(NamedTuple):
     bias: Array
 
 
-def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
+def logistic_start(sample: ArmSample, features: ArmCoefficients) -> LogisticStart:
     """Fit the coefficients of clicks to a sample of the log."""
     layout = ArmLayout.of_features(features)
     if not layout.shared:
@@ -523,7 +523,7 @@ def model_of(
     """
     past: dict[str, Any]
     if isinstance(
-        features, ArmFeatures
+        features, ArmCoefficients
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
