@@ -63,16 +63,15 @@ def moments(path: str) -> int:
 def clicks(path: str) -> int:
     """The same, a sample for first coefficients, and the pass on the logit scale."""
     import invariant_bandits as ib
-    from invariant_bandits.logs.aggregation import LogitWeights
     from invariant_bandits.logs.scan import open_scan, read_arm_sample
 
     log = ib.open_log(path)
     read = log.moments(windows=12)
     sample = read_arm_sample(log, read.feature_map)
     assert len(sample.rewards) > 1000
-    weights = LogitWeights.at(read.feature_map, np.zeros(read.feature_map.dim))
-    weighed = open_scan(log, windows=12).moments(read.feature_map, weights)
-    return int(weighed.of_arms.rounds.sum())
+    theta = np.zeros(read.feature_map.dim)
+    weighed = open_scan(log, windows=12).click_moments(read.feature_map, theta)
+    return int(weighed.rounds.sum())
 
 
 def ordered(path: str) -> int:

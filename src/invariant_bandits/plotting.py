@@ -254,9 +254,12 @@ def curves(
                 ms=3,
             )
             for edge, marker in ((low, "v"), (high, "^")):
-                beyond = path.values < low if edge == low else path.values > high
-                at_edge = np.full(beyond.sum(), edge)
-                axis.plot(time[beyond], at_edge, marker, color=colour, clip_on=False)
+                beyond = path.values < low if marker == "v" else path.values > high
+                if beyond.any():
+                    at_edge = np.full(beyond.sum(), edge)
+                    axis.plot(
+                        time[beyond], at_edge, marker, color=colour, clip_on=False
+                    )
             axis.set_title(
                 f"{literal(path.title, 40)}\n{literal(path.change_in_words(edges), 48)}",
                 fontsize=8.0,
@@ -306,7 +309,8 @@ def readable_range(
     known = np.isfinite(values) & np.isfinite(errors)
     if not known.any():
         return -1.0, 1.0
-    values, errors = values[known], errors[known]
+    values = values[known]
+    errors = errors[known]
     sure = errors <= 4.0 * np.median(errors)
     low = float((values - 1.05 * errors)[sure].min())
     high = float((values + 1.05 * errors)[sure].max())

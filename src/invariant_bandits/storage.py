@@ -80,9 +80,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
-        if error.errno is None or (
-            error.filename is not None and str(error.filename) != str(scratch)
-        ):
+        of_another_file = error.filename not in (None, str(scratch), scratch)
+        if error.errno is None or of_another_file:
             raise
         words = f"it could not be written: {os.strerror(error.errno)}"
         raise OSError(error.errno, words, str(target)) from None
@@ -175,7 +174,6 @@ LARGEST = 1e300
 """Numbers beyond this are near the end of floats: sums of a few of them would be infinite."""
 MOST_ROUNDS = float(2**62)
 """A counter beyond this could not go on counting."""
-_SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ class ArraySpec:
     Parameters
     ----------
     shape : tuple of int or str
-        A letter is a size that is the same wherever it stands in a schema; "q+1" and "2q" follow from it.
+        A letter is a size that is the same wherever it stands in a schema; "q+1" follows from it.
     dtype : str
         As numpy calls it.
     least, most : float or tuple of float
@@ -231,13 +229,9 @@ def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
     """Whether an axis has its length; a letter without a size gets one."""
     if isinstance(size, int):
         return size == length
-    parsed = _SIZE.fullmatch(size)
-    assert parsed is not None, f"a size must be like 'q', 'q+1' or '2q', got {size!r}"
-    factor = int(parsed[1] or 1)
-    letter = parsed[2]
-    more = int(parsed[3] or 0)
-    known = sizes.setdefault(letter, (length - more) // factor)
-    return known >= 0 and factor * known + more == length
+    letter, _, more = size.partition("+")
+    known = sizes.setdefault(letter, length - int(more or 0))
+    return known >= 0 and known + int(more or 0) == length
 
 
 @dataclass(frozen=True)
@@ -265,12 +259,14 @@ class StateSchema:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
         sizes = dict(self.sizes)
         prefixes = tuple(self.parts)
-        own = {name: a for name, a in arrays.items() if not name.startswith(prefixes)}
+        remaining = {
+            name: a for name, a in arrays.items() if not name.startswith(prefixes)
+        }
         for name, spec in self.arrays.items():
-            if name not in own:
+            if name not in remaining:
                 raise InputError(f"{name} is missing")
-            spec.check(name, own.pop(name), sizes)
-        for name, array in own.items():
+            spec.check(name, remaining.pop(name), sizes)
+        for name, array in remaining.items():
             if not self.others:
                 raise InputError(f"{name} does not belong here")
             ArraySpec(array.shape, str(array.dtype)).check(name, array, sizes)
@@ -337,7 +333,8 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
     Arrays whose field carries no spec may be any finite numbers. Checks that fields carry are those of
     `from_state`.
     """
-    specs, parts = {}, {}
+    specs = {}
+    parts = {}
     for each in fields(kind):
         kinds = _alternatives(_hints(kind)[each.name])
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
@@ -374,13 +371,13 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         arrays[path] = value.view("int64") if value.dtype.kind == "M" else value
         return str(value.dtype) if value.dtype.kind == "M" else None
     if is_dataclass(value):
-        own = [
+        stored = [
             each
             for each in fields(value)
             if each.init and each.metadata.get("stored", True)
         ]
         names = {CLASS: type(value).__name__} if _has_protocol(type(value)) else {}
-        value = names | {each.name: getattr(value, each.name) for each in own}
+        value = names | {each.name: getattr(value, each.name) for each in stored}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
         plain = {
@@ -592,8 +589,8 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
         "format": str(FORMAT_VERSION),
         "kind": kind,
         "about": about,
+        "sha256": digest(kind, about, arrays),
     }
-    metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
     length = int.from_bytes(content[:8], "little")

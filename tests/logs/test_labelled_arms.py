@@ -19,7 +19,7 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import encoded_rounds
 from invariant_bandits.logs.scan import read_arm_sample
 from labelled_logs import LABELS, labelled_log
-from reading import read_feedback, read_moments, read_rounds, read_schema
+from reading import read_clicks, read_feedback, read_moments, read_rounds, read_schema
 from worlds import assert_same_moments
 
 LOG = labelled_log(seed=0)
@@ -108,9 +108,7 @@ def test_shards_add_to_the_whole():
 def test_a_logit_pass_gives_the_weighted_sums():
     read = read_moments(TABLE, edges=EDGES)
     theta = np.random.default_rng(1).normal(size=(4, 4))
-    weighed = read_moments(
-        TABLE, edges=EDGES, features=read.feature_map, logit_at=theta
-    ).of_arms
+    weighed = read_clicks(TABLE, read.feature_map, theta, edges=EDGES)
     z = contexts()
     window = np.searchsorted(EDGES, LOG.times, side="right") - 1
     linear = np.einsum("ij,ij->i", z, theta[LOG.arms])
@@ -129,7 +127,7 @@ def test_a_logit_pass_refuses_rewards_that_are_no_clicks():
     read = read_moments(table)
     assert not read.of_arms.rewards_are_binary
     with pytest.raises(InputError, match="rewards must be 0 or 1"):
-        read_moments(table, features=read.feature_map, logit_at=np.zeros((4, 4)))
+        read_clicks(table, read.feature_map, np.zeros((4, 4)))
 
 
 def test_one_reward_that_is_no_click_is_noticed():

@@ -9,6 +9,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.features.arm_maps import SharedSlopes, SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.scan import open_scan
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
@@ -345,12 +346,8 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     ).moments
     np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(after.moments.counts, whole.counts)
-    odds = read_log_odds(
-        open_log(table),
-        before.feature_map,
-        before.log_odds.theta,
-        edges=after.moments.edges,
-    )
+    scan = open_scan(open_log(table), edges=after.moments.edges)
+    odds = read_log_odds(scan, before.feature_map, before.log_odds.theta)
     np.testing.assert_allclose(
         after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7
     )

@@ -1,6 +1,5 @@
 """Logs that are opened and read in one call."""
 
-from invariant_bandits.logs.aggregation import LogitWeights
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.scan import open_scan
 from invariant_bandits.logs.schema import named_features
@@ -10,13 +9,14 @@ def read_schema(source, schema=None):
     return open_log(source, schema).schema
 
 
-def read_moments(source, schema=None, *, features=None, logit_at=None, **how):
-    """Moments of a log; with `logit_at`, those of a logistic regression linearised there."""
+def read_moments(source, schema=None, *, features=None, **how):
     schema, features = named_features(schema, features)
-    log = open_log(source, schema)
-    if logit_at is None:
-        return log.moments(features=features, **how)
-    return open_scan(log, **how).moments(features, LogitWeights.at(features, logit_at))
+    return open_log(source, schema).moments(features=features, **how)
+
+
+def read_clicks(source, features, theta, **how):
+    """Moments per arm of a log of clicks, linearised about θ."""
+    return open_scan(open_log(source), **how).click_moments(features, theta)
 
 
 def read_rounds(source, schema=None, features=None, **how):

@@ -197,9 +197,9 @@ def _answer(
             replace_file(report, page.encode())
             console.print(f"report: {report}")
     if as_json:
-        own = {} if model is None else {"model": str(model)}
+        written = {} if model is None else {"model": str(model)}
         common.print_json(
-            values() | own | {"report": None if page is None else str(report)}
+            values() | written | {"report": None if page is None else str(report)}
         )
     if report is not None and page is None:
         raise typer.Exit(common.FAILED)
@@ -325,9 +325,9 @@ def _evaluate_policy_log(
         from invariant_bandits.logs.log import open_log
         from invariant_bandits.reports import values
 
-        own = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
+        of_policy = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
         result = value_of_logged(
-            own, opened, features=log.reading_options()["features"]
+            of_policy, opened, features=log.reading_options()["features"]
         )
     console.print(result.summary())
     if as_json:

@@ -358,16 +358,17 @@ class Comparison(plotting.ShownInNotebooks):
         rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(
             self.policies
         )
-        for line in reversed(self.lines):  # the preferred estimator of a policy last
+        # The preferred estimator of a policy comes last.
+        for line in reversed(self.lines):
             gain = line.against_log
-            rows[line.policy] = (
-                (gain.value, gain.low, gain.high) if gain.concludes else None
-            )
+            interval = (gain.value, gain.low, gain.high)
+            rows[line.policy] = interval if gain.concludes else None
         return plotting.difference_chart(rows, axes=axes, theme_name=theme)
 
     def headline(self) -> list[str]:
         """How the first policy compares with the best simple one and with the log, in a few sentences."""
-        first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
+        first = self.policies[0]
+        rounds = f"{self.fitted_rounds:,} rounds"
         return [
             *self._against_simple(),
             f"{first} against what the log did: {self.verdict(first)}.",
@@ -377,7 +378,8 @@ class Comparison(plotting.ShownInNotebooks):
 
     def _against_simple(self) -> list[str]:
         """Who is ahead, the first policy or the reference. First of all whether a simple policy is."""
-        first, rival = self.policies[0], self.reference
+        first = self.policies[0]
+        rival = self.reference
         line = self.line(first)
         if (
             line is None
@@ -386,7 +388,8 @@ class Comparison(plotting.ShownInNotebooks):
             or not line.against_reference.concludes
         ):
             return []
-        gain, name = line.against_reference, self.with_settings(rival)
+        gain = line.against_reference
+        name = self.with_settings(rival)
         if rival in self.simple[:1]:
             name += ", the best simple policy of the rounds before"
         ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
@@ -419,15 +422,19 @@ class Comparison(plotting.ShownInNotebooks):
             lines += ["", *self._table()]
         lines += ["", "Would it have helped?"]
         for name, share in self.agreement.items():
-            agrees = f" (it agrees with the log in {100.0 * (share or 0.0):.0f} % of the rounds)"
-            known = "" if share is None else agrees
-            lines.append(f"  {self.with_settings(name)}: {self.verdict(name)}{known}")
+            line = f"  {self.with_settings(name)}: {self.verdict(name)}"
+            if share is not None:
+                line += (
+                    f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
+                )
+            lines.append(line)
         if self.calibration is not None:
             lines += ["", f"Propensities: {self.calibration.words}."]
-        assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
-        return "\n".join(
-            [*lines, "", *(f"Note: {note}." for note in [*self.notes, *assumed])]
-        )
+        lines.append("")
+        lines += [f"Note: {note}." for note in self.notes]
+        for name, words in self.assumptions().items():
+            lines.append(f"Note: {name}: {words}.")
+        return "\n".join(lines)
 
     def _table(self) -> list[str]:
         wide = max(20, *(len(name) for name in self.policies))
@@ -437,11 +444,9 @@ class Comparison(plotting.ShownInNotebooks):
             f"{against:<28} {'eff. rounds':>11}"
         ]
         for line in self.lines:
-            rival = (
-                ""
-                if self.reference in (None, line.policy)
-                else line.against_reference.interval
-            )
+            rival = ""
+            if self.reference not in (None, line.policy):
+                rival = line.against_reference.interval
             lines.append(
                 f"{line.policy:<{wide}} {line.estimator:<7} {line.value.interval:<28} "
                 f"{line.against_log.interval:<28} {rival:<28} "
@@ -452,10 +457,11 @@ class Comparison(plotting.ShownInNotebooks):
     __str__ = summary
 
     def __repr__(self) -> str:
-        estimators = (
-            ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
+        estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines))
+        return (
+            f"Comparison({', '.join(self.policies)}; by {estimators or 'nothing'};"
+            f" {self.logged.rounds:,} rounds)"
         )
-        return f"Comparison({', '.join(self.policies)}; by {estimators}; {self.logged.rounds:,} rounds)"
 
 
 def compare(
@@ -556,7 +562,8 @@ def compare(
     )
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
-    checked, notes = None, _shared_slopes(coding)
+    checked = None
+    notes = _shared_slopes(coding)
     if not full:
         later, about_propensities = with_propensities(earlier, later, propensities)
         notes += about_propensities
@@ -720,11 +727,7 @@ def expected_value(
     if not schema.has_offered:
         reason = "the log has the chosen actions only, so what others would have earned cannot be known"
         return {"known": False, "reason": reason}
-    if (
-        schema.propensity is None
-        and schema.rewards is None
-        and not schema.full_information
-    ):
+    if not (schema.propensity or schema.rewards or schema.full_information):
         return {"known": False, "reason": WITHOUT_PROPENSITIES}
     entry = find_policy(model.policy_name)
     start = PolicyStart(

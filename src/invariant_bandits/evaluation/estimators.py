@@ -66,7 +66,7 @@ class Predictions:
     def under(self, feedback: Feedback, target: Any) -> Array:
         """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
         return feedback.per_round(
-            lambda part, own, model: part.sums_per_round(own * model),
+            lambda part, chances, model: part.sums_per_round(chances * model),
             target,
             self.values,
         )
@@ -158,9 +158,10 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         covariances[b] = noise * inverse
 
     def predicted(part: Feedback, start: int) -> Array:
-        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
-        for b in np.unique(own):
-            inside = np.flatnonzero(own == b)
+        values = np.empty(len(part.offered))
+        block_of_round = block[start : start + part.rounds]
+        for b in np.unique(block_of_round):
+            inside = np.flatnonzero(block_of_round == b)
             rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
             values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
         return values
@@ -354,16 +355,12 @@ def chosen_estimators(
     assuming : bool
         Whether those that assume something are among all.
     """
-    if names is None:
-        entries = [
-            entry for entry in ESTIMATORS if assuming or entry.assumption is None
-        ]
-    else:
+    if names is not None:
         entries = [ESTIMATORS.find(name) for name in names]
-    return sorted(
-        (entry for entry in entries if entry.can_answer(feedback)),
-        key=lambda entry: entry.rank,
-    )
+    else:
+        entries = [entry for entry in ESTIMATORS if assuming or not entry.assumption]
+    able = [entry for entry in entries if entry.can_answer(feedback)]
+    return sorted(able, key=lambda entry: entry.rank)
 
 
 def target_probabilities(
@@ -394,7 +391,8 @@ def target_probabilities(
 def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
-    starts, learn = feedback.starts.tolist(), learn_from(policy)
+    starts = feedback.starts.tolist()
+    learn = learn_from(policy)
     propensities = getattr(policy, "propensities", None) or partial(
         own_propensities, policy
     )
@@ -439,21 +437,14 @@ def replayed_rounds(
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
     rng = np.random.default_rng(whole_seed(seed))
-    lucky = rng.random(
-        feedback.rounds
-    ) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
-    return np.concatenate(
-        [
-            start
-            + _accepted(
-                policy,
-                part,
-                np.flatnonzero(lucky[start : start + part.rounds]),
-                baseline,
-            )
-            for start, part in in_parts(feedback)
-        ]
-    )
+    # u·p_t < p_min, up to rounding of the propensities
+    drawn = rng.random(feedback.rounds) * feedback.propensities
+    lucky = drawn < feedback.propensities.min() * (1.0 + 1e-12)
+    accepted = []
+    for start, part in in_parts(feedback):
+        tried = np.flatnonzero(lucky[start : start + part.rounds])
+        accepted.append(start + _accepted(policy, part, tried, baseline))
+    return np.concatenate(accepted)
 
 
 def _accepted(
@@ -463,7 +454,8 @@ def _accepted(
     starts = feedback.starts.tolist()
     actions = feedback.actions.tolist()
     rewards = feedback.rewards.tolist()
-    accepted, learn = [], learn_from(policy)
+    accepted = []
+    learn = learn_from(policy)
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
@@ -507,8 +499,10 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
 
 def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
-    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
-    rows, learn = [], learn_from(policy)
+    starts = feedback.starts.tolist()
+    rewards = feedback.offered_rewards.tolist()
+    rows = []
+    learn = learn_from(policy)
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
@@ -828,9 +822,8 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
     if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
         return target
     target = finite_array("target", target, (len(feedback.offered),))
-    if (target < 0.0).any() or (
-        np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6
-    ).any():
+    sums = feedback.sums_per_round(target)
+    if (target < 0.0).any() or (np.abs(sums - 1.0) > 1e-6).any():
         raise InputError("target must be probabilities that add up to 1 in every round")
     return target
 
@@ -858,7 +851,8 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
-    effective, reasons = effective_size(weights), []
+    effective = effective_size(weights)
+    reasons = []
     if effective == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)
     mean, error = mean_and_error(weights)

@@ -47,8 +47,8 @@ def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
     if clusters:
         mean = float(sums.sum()) / total
     if mean is not None and clusters > 1:
-        apart = np.linalg.norm((sums - mean * counts)[used])
-        error = float(apart * np.sqrt(clusters / (clusters - 1.0))) / total
+        distance = np.linalg.norm((sums - mean * counts)[used])
+        error = float(distance * np.sqrt(clusters / (clusters - 1.0))) / total
     return {"decisions": int(total), "mean": mean, "error": error, "buckets": clusters}
 
 
@@ -521,7 +521,7 @@ def _concluded(
     If an end of its interval is infinite, the estimate is inconclusive.
     """
     n = len(parts[0].gains)
-    kept = parts[0] if len(parts) == 1 else None
+    contributions = parts[0] if len(parts) == 1 else None
     if n < 4 or any(part.weights.sum() == 0.0 for part in parts):
         return Estimate.inconclusive(
             reasons or ("there are no rounds to average",),
@@ -529,7 +529,7 @@ def _concluded(
             rounds=n,
             notes=notes,
             confidence=confidence,
-            contributions=kept,
+            contributions=contributions,
             model_errors=model_errors,
         )
     value = parts[0].value - sum(part.value for part in parts[1:])
@@ -548,7 +548,8 @@ def _concluded(
     if not (np.isfinite(low) and np.isfinite(high)):
         reasons = reasons or ("the interval has no finite end",)
     if reasons:
-        low, high = -np.inf, np.inf
+        low = -np.inf
+        high = np.inf
     return Estimate(
         value=value,
         low=low,
@@ -559,7 +560,7 @@ def _concluded(
         reasons=reasons,
         notes=notes,
         confidence=confidence,
-        contributions=kept,
+        contributions=contributions,
         model_errors=model_errors,
     )
 

@@ -148,17 +148,17 @@ def value_of_logged(
             raise InputError(
                 f"{name} must have a column with labels of arms, to say what was chosen"
             )
-    own = _PolicyLog(own_log)
+    policy_log_rounds = _PolicyLog(own_log)
     read = opened.feedback(features=features, keep_going=True)
     if read.feedback.propensities is None:
         raise InputError(
             "from_log has no propensities, so nothing can be estimated from it"
         )
     labels = opened.arms.labels
-    shares = own.shares(use_positions=read.positions is not None)
+    shares = policy_log_rounds.shares(use_positions=read.positions is not None)
     target = _target(read, labels, shares)
-    reason = own.reason(labels)
-    doubt = own.error_of_shares(_mean_rewards(read, len(labels)), labels)
+    reason = policy_log_rounds.reason(labels)
+    doubt = policy_log_rounds.error_of_shares(_mean_rewards(read, len(labels)), labels)
     estimates = {}
     for name, estimate in ASKED.items():
         answer = _with_error(
@@ -168,7 +168,10 @@ def value_of_logged(
     by_position = "position by position" if len(shares) > 1 else "in all rounds alike"
     note = f"the policy is taken to choose as often as its log says, {by_position}, whatever the context"
     return LoggedPolicyValue(
-        mean_reward(own.rewards, confidence), estimates, shares, (note, *read.notes)
+        mean_reward(policy_log_rounds.rewards, confidence),
+        estimates,
+        shares,
+        (note, *read.notes),
     )
 
 
@@ -195,11 +198,11 @@ class _PolicyLog:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
         groups: dict[float | None, Array] = {None: self.arms}
         if use_positions and self.positions is not None:
-            for position in np.unique(
-                self.positions[np.isfinite(self.positions)]
-            ).tolist():
+            shown = self.positions[np.isfinite(self.positions)]
+            for position in np.unique(shown).tolist():
                 groups[position] = self.arms[self.positions == position]
-        labels, shares = self.labels.tolist(), {}
+        labels = self.labels.tolist()
+        shares = {}
         for key, arms in groups.items():
             counts = np.bincount(arms, minlength=len(labels))
             shares[key] = dict(zip(labels, (counts / len(arms)).tolist(), strict=True))
@@ -208,18 +211,18 @@ class _PolicyLog:
     def reason(self, known: tuple[str, ...]) -> str | None:
         """Why nothing can be concluded: arms that the other log does not have."""
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
-        words = (
+        if missing <= UNSUPPORTED:
+            return None
+        return (
             f"support missing: {100.0 * missing:.0f} % of what the policy plays is not an arm of "
             "the other log"
         )
-        return words if missing > UNSUPPORTED else None
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
         """Standard error of the value due to the estimated shares, arms being worth `means` (A,)."""
         worth = dict(zip(labels, means.tolist(), strict=True))
-        values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[
-            self.arms
-        ]
+        of_labels = [worth.get(label, 0.0) for label in self.labels.tolist()]
+        values = np.array(of_labels)[self.arms]
         return float(values.std() / np.sqrt(len(values)))
 
 
@@ -238,14 +241,14 @@ def _target(
     }
 
     def of_part(start: int, part: Feedback, arms: Array) -> Array:
-        own = np.empty((part.rounds, len(labels)))
-        own[:] = table[None]
+        shares_of_arms = np.empty((part.rounds, len(labels)))
+        shares_of_arms[:] = table[None]
         for position in table:
             if position is not None and read.positions is not None:
-                own[read.positions[start : start + part.rounds] == position] = table[
-                    position
-                ]
-        chances = own[
+                shares_of_arms[
+                    read.positions[start : start + part.rounds] == position
+                ] = table[position]
+        chances = shares_of_arms[
             np.repeat(np.arange(part.rounds), part.counts), arms.astype(np.int64)
         ]
         sums = np.repeat(part.sums_per_round(chances), part.counts)

@@ -183,7 +183,8 @@ def _likelihood(
 ) -> tuple[float, Array, Array]:
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
-    gradient, curvature = -penalty * theta, np.diag(penalty)
+    gradient = -penalty * theta
+    curvature = np.diag(penalty)
     rows = sum(len(part.offered) for part in parts)
     seen = 0
     bent = 0
@@ -191,7 +192,8 @@ def _likelihood(
         chances = _choice_chances(part, theta)
         with np.errstate(divide="ignore"):
             value += float(np.log(chances[part.logged_rows]).sum())
-        before, seen = seen, seen + len(part.offered)
+        before = seen
+        seen = seen + len(part.offered)
         if before * CURVATURE_PARTS // rows == seen * CURVATURE_PARTS // rows:
             gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
             continue
@@ -473,7 +475,8 @@ class Calibration:
     @property
     def words(self) -> str:
         """What all checks say together, without the end of a sentence."""
-        harmless, odds = self.harmless, f"p = {self.p_value:.2g} over all checks"
+        harmless = self.harmless
+        odds = f"p = {self.p_value:.2g} over all checks"
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:

@@ -49,8 +49,8 @@ class LogitWeights:
         """Return θ⁰ (p,), or (arms, d), as one weight per arm and entry of the whole context."""
         theta = finite_array("logit_at", np.ravel(coefficients), (features.dim,))
         weights = np.zeros((len(features.labels), 1 + features.context.dim))
-        for arm, own in enumerate(weights):
-            np.add.at(own, features.entries[arm], features.factors[arm] * theta)
+        for arm, of_arm in enumerate(weights):
+            np.add.at(of_arm, features.entries[arm], features.factors[arm] * theta)
         return cls(features, weights)
 
     def apply(
@@ -245,7 +245,6 @@ class Aggregate:
         self.report = QualityReport()
         self.last_time: Any = None
         self.samples: list[ArmSample | None] = []
-        self.spool = plan.spool
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""

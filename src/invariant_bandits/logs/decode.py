@@ -472,7 +472,8 @@ def _one_by_one(
     name: str,
     problems: RowProblems,
 ) -> Any:
-    values, bad = [], np.zeros(len(column), dtype=bool)
+    values = []
+    bad = np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
         try:
             values.append(None if text is None else parse(text))
@@ -591,19 +592,19 @@ def holds_times(column: Any, kind: Any) -> bool:
 
     Numbers are only taken for times if they lie close together, compared with the time since 1970.
     """
-    there = column.drop_null()
-    if is_time(kind) or not len(there):
+    present = column.drop_null()
+    if is_time(kind) or not len(present):
         return is_time(kind)
     if is_text(kind):
-        words = there.slice(0, 20).to_pylist()
+        words = present.slice(0, 20).to_pylist()
         return all(
             WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word)
             for word in words
         )
     if not is_number(kind) or pa.types.is_boolean(kind):
         return False
-    least, most = _range(there)
-    return _epoch(there) is not None and least < most <= NEARBY * least
+    least, most = _range(present)
+    return _epoch(present) is not None and least < most <= NEARBY * least
 
 
 def _is_iso(word: str) -> bool:

@@ -123,16 +123,16 @@ def _why_no_feature(
     rewards: Array,
 ) -> str | None:
     """Say why a column is not a feature; None if it is."""
-    kept = column.name in table.hints["keep"]
+    is_kept = column.name in table.hints["keep"]
     if column.only_identifies:
         return "its name says that it only identifies"
-    if column.is_time or (not kept and column.holds_times):
+    if column.is_time or (not is_kept and column.holds_times):
         return "it holds times"
     if not (column.is_number or column.is_text):
         return f"{column.kind} is not a number"
     if column.is_number and _counts_rows(table, column):
         return "it only counts the rows"
-    why = None if kept else _why_unless_kept(table, column, rewards)
+    why = None if is_kept else _why_unless_kept(table, column, rewards)
     if why is None and column.is_text and column.different > MANY_CATEGORIES:
         return f"{column.kind} is not a number and has many values"
     return why
@@ -248,8 +248,12 @@ def _outcomes(
         }
         leaks = leaks_by_product(numbers, rewards)
         outcomes |= {table.columns[name]: why for name, why in leaks.items()}
-    kept = table.hints["keep"]
-    return {column: why for column, why in outcomes.items() if column.name not in kept}
+    names_to_keep = table.hints["keep"]
+    return {
+        column: why
+        for column, why in outcomes.items()
+        if column.name not in names_to_keep
+    }
 
 
 def _late(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:

@@ -90,14 +90,16 @@ def checked_propensities(
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
     logged = row_starts(counts)[:-1] + actions
-    own = finite_array("propensities", value, (n,)) if every is None else every[logged]
-    wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
+    of_logged = (
+        finite_array("propensities", value, (n,)) if every is None else every[logged]
+    )
+    wrong = np.flatnonzero((of_logged <= 0.0) | (of_logged > 1.0))
     if len(wrong):
         raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} "
+            f"propensities of logged actions must lie above 0 and at most 1, got {of_logged[wrong[0]]} "
             f"in round {wrong[0]}"
         )
-    return every, own
+    return every, of_logged
 
 
 def checked_times(value: Any, n: int) -> Array:
@@ -254,8 +256,10 @@ class Feedback:
         chosen = checked_actions(actions, sizes)
         feedback = cls(flat, sizes, chosen, finite_array("rewards", rewards, (n,)))
         if propensities is not None:
-            every, own = checked_propensities(propensities, sizes, chosen)
-            feedback = replace(feedback, propensities=own, offered_propensities=every)
+            every, of_logged = checked_propensities(propensities, sizes, chosen)
+            feedback = replace(
+                feedback, propensities=of_logged, offered_propensities=every
+            )
         if times is not None:
             feedback = replace(feedback, times=checked_times(times, n))
         if offered_rewards is not None:
@@ -369,10 +373,12 @@ class Feedback:
             Propensities of the n logged actions, or of all offered actions.
         """
         if isinstance(propensities, StoredRows):
-            own = self.of_logged(propensities)
-            return replace(self, propensities=own, offered_propensities=propensities)
-        every, own = checked_propensities(propensities, self.counts, self.actions)
-        return replace(self, propensities=own, offered_propensities=every)
+            of_logged = self.of_logged(propensities)
+            return replace(
+                self, propensities=of_logged, offered_propensities=propensities
+            )
+        every, of_logged = checked_propensities(propensities, self.counts, self.actions)
+        return replace(self, propensities=of_logged, offered_propensities=every)
 
     def with_uniform_propensities(self) -> Feedback:
         """Return the rounds with equal propensities for all offered actions of a round.
@@ -431,7 +437,7 @@ class Feedback:
     def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
         """Return `function` of every part and its share of `values`, one entry per round (n, ...)."""
         return np.concatenate(
-            [function(part, *own) for _, part, *own in in_parts(self, *values)]
+            [function(part, *shares) for _, part, *shares in in_parts(self, *values)]
         )
 
     # -- reading --
@@ -463,7 +469,7 @@ class Feedback:
 
     def of_logged(self, values: Any) -> Array:
         """Per-row values (rows,) of the logged actions (n,)."""
-        return self.per_round(lambda part, own: own[part.logged_rows], values)
+        return self.per_round(lambda part, rows: rows[part.logged_rows], values)
 
     def sums_per_round(self, values: Array) -> Array:
         """Sums (n, ...) over the offered actions of per-row values (rows, ...)."""

@@ -157,16 +157,16 @@ class Log:
             overrides |= {
                 name: self.given[name] for name in ("level_edges", "level_values")
             }
-        own = self.source.schema
-        if own is None:
+        of_format = self.source.schema
+        if of_format is None:
             return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         names = self.source.arrow_schema.names
         if (
-            own.labelled
-            and overrides.get("arm", own.arm) is None
+            of_format.labelled
+            and overrides.get("arm", of_format.arm) is None
             and "features" not in overrides
         ):
-            free = set(names) - set(own.roles().values())
+            free = set(names) - set(of_format.roles().values())
             overrides["features"] = [
                 name for name in names if name in free and not name.startswith("__")
             ]
@@ -174,24 +174,25 @@ class Log:
         for each in ("features", "categorical") if ignored else ():
             overrides[each] = [
                 name
-                for name in overrides.get(each, getattr(own, each))
+                for name in overrides.get(each, getattr(of_format, each))
                 if name not in ignored
             ]
-        changed = replace(own, **overrides).resolved(self.source.arrow_schema)
+        changed = replace(of_format, **overrides).resolved(self.source.arrow_schema)
         if (
-            own.labelled
-            and changed.arm in (own.arm, None)
-            and not set(changed.features) <= set(own.features)
+            of_format.labelled
+            and changed.arm in (of_format.arm, None)
+            and not set(changed.features) <= set(of_format.features)
         ):
             # Features of arms: the actions are rows.
-            return replace(changed, arm=None, action=own.arm)
+            return replace(changed, arm=None, action=of_format.arm)
         return changed
 
     def _notes(self) -> tuple[str, ...]:
         """What a reader must know first of the values of the log."""
         schema = self.schema
-        notes = [] if schema.ranking is None else [ranking_note(schema)]
-        notes += schema.doubts
+        notes = list(schema.doubts)
+        if schema.ranking is not None:
+            notes.insert(0, ranking_note(schema))
         if schema.minimise:
             notes.append(
                 f"less of {schema.reward} is better: rewards are {schema.reward_words}"
@@ -314,11 +315,12 @@ class Log:
         probes: list[Any] = []
         if known is None:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)
-            probes += [RoundProbe(schema)] if schema.round is not None else []
-            probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
-            probes += (
-                [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-            )
+            if schema.round is not None:
+                probes.append(RoundProbe(schema))
+            if schema.categorical:
+                probes.append(CategoryProbe(schema.categorical))
+            if schema.labelled:
+                probes.append(ArmProbe(schema, self.times_are_dates))
         # One pass for all.
         if schema.time is not None and known.times is None and (times or probes):
             probes.append(TimeProbe(schema.time, self.times_are_dates))
@@ -359,29 +361,27 @@ class Log:
         source = self.source
         total = 0
         tasks = list[Task]()
+        spool = source if isinstance(source, SpooledSource) else None
         for task in source.tasks:
             task = replace(task, position=total)
             end = task.first_row
-            spool = source if isinstance(source, SpooledSource) else None
-            for row, batch in (
-                spool.record(task) if spool else source.batches(task, columns)
-            ):
+            batches = spool.record(task) if spool else source.batches(task, columns)
+            for row, batch in batches:
                 end = row + len(batch)
                 for probe in probes:
                     probe.add(task, row, batch)
-            skipped = () if source.skips_lines else source.skipped(task).values()
-            total += (
-                max([end, *(row + 1 for bad in skipped for row in bad)])
-                - task.first_row
-            )
+            if not source.skips_lines:
+                for rows in source.skipped(task).values():
+                    end = max([end, *(row + 1 for row in rows)])
+            total += end - task.first_row
             if not self.schema.one_row_per_action:
                 tasks += [task] if spool is None else spool.split(task)
             # A round may go on in the next part of its file.
             elif not tasks or tasks[-1].file != task.file:
                 tasks.append(task)
-        results = {
-            name: value for probe in probes for name, value in probe.results().items()
-        }
+        results: dict[str, Any] = {}
+        for probe in probes:
+            results |= probe.results()
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def moments(

@@ -145,9 +145,9 @@ class MissingWeights:
                 )
                 parts.append(part)
         groups_of_rows = np.concatenate([part.groups for part in parts])
-        there = np.concatenate([part.observed for part in parts])
+        is_known = np.concatenate([part.observed for part in parts])
         counts = np.bincount(groups_of_rows)
-        observed = np.bincount(groups_of_rows, weights=there)
+        observed = np.bincount(groups_of_rows, weights=is_known)
         for group, code in codes.items():
             if observed[code] < FEWEST_OBSERVED:
                 pairs = zip(columns, group, strict=True)

@@ -321,7 +321,8 @@ def with_levels(
     medians: Sequence[float],
 ) -> Source:
     """The source with its column of numbers as labels: the median of the level of each number."""
-    bounds, labels = np.array(edges), pa.array(level_labels(medians))
+    bounds = np.array(edges)
+    labels = pa.array(level_labels(medians))
 
     def level(column: Any) -> Any:
         numbers = numbers_or_nan(column)

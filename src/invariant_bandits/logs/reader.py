@@ -156,14 +156,14 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
 
     Earlier batches are released as soon as they are not needed.
     """
-    kept: deque[Rounds] = deque()
+    needed: deque[Rounds] = deque()
     total = 0
     for batch in batches:
-        kept.append(batch)
+        needed.append(batch)
         total += len(batch)
-        while total - len(kept[0]) >= latest:
-            total -= len(kept.popleft())
-    return kept
+        while total - len(needed[0]) >= latest:
+            total -= len(needed.popleft())
+    return needed
 
 
 def map_features(rounds: Rounds, features: FeatureMap) -> Iterator[Rounds]:
@@ -328,16 +328,20 @@ class Reader:
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        known = {"offered": offered, "offered_counts": counts, "action": action}
         rounds = self._rounds(
-            task, row + np.arange(len(batch)), features, batch, problems, **known
+            task,
+            row + np.arange(len(batch)),
+            features,
+            batch,
+            problems,
+            offered=offered,
+            offered_counts=counts,
+            action=action,
         )
-        rewards = (
-            None
-            if self.schema.rewards is None
-            else self._all_rewards(batch, counts, problems)
-        )
-        return replace(rounds, all_rewards=rewards), problems
+        if self.schema.rewards is not None:
+            all_rewards = self._all_rewards(batch, counts, problems)
+            rounds = replace(rounds, all_rewards=all_rewards)
+        return rounds, problems
 
     def _rounds(
         self,
@@ -378,20 +382,27 @@ class Reader:
                 batch.column(schema.position), schema.position, missing
             )
             position = np.where(missing.usable, values, np.nan)
-        known |= {"propensity": propensity, "position": position}
-        return Rounds(task.file, rows, features, rewards, times, **known)
+        return Rounds(
+            file=task.file,
+            rows=rows,
+            features=features,
+            rewards=rewards,
+            times=times,
+            propensity=propensity,
+            position=position,
+            **known,
+        )
 
     def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
         """Return the decoded columns of a batch that become features."""
         raw: dict[str, Any] = {}
         for column in self.features.columns:
-            values = batch.column(column.name)
             name = column.name
+            values = batch.column(name)
             impute = column.filler is not None
             if column.categories is not None:
-                known = column.categories
                 raw[name] = decode.categories_of(
-                    values, known, name, problems, impute=impute
+                    values, column.categories, name, problems, impute=impute
                 )
             elif column.width is not None:
                 raw[name] = decode.vectors(
@@ -446,8 +457,8 @@ class Reader:
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
-        own = batch.column(self.schema.row_label).cast(pa.string())
-        same = compute.equal(column.cast(pa.string()), own).fill_null(False)
+        row_labels = batch.column(self.schema.row_label).cast(pa.string())
+        same = compute.equal(column.cast(pa.string()), row_labels).fill_null(False)
         return np.asarray(same.to_numpy(zero_copy_only=False))
 
 

@@ -228,9 +228,9 @@ def largest_reward(rewards: Array, starts: Array) -> Array:
 
 def reward_sum(rewards: Array, starts: Array) -> Array:
     """Return the sum of the rewards of every group (k,), NaN where all are missing."""
-    there = np.isfinite(rewards)
-    sums = np.add.reduceat(np.where(there, rewards, 0.0), starts)
-    return np.where(np.logical_or.reduceat(there, starts), sums, np.nan)
+    is_known = np.isfinite(rewards)
+    sums = np.add.reduceat(np.where(is_known, rewards, 0.0), starts)
+    return np.where(np.logical_or.reduceat(is_known, starts), sums, np.nan)
 
 
 COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {

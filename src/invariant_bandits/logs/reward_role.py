@@ -153,11 +153,12 @@ def _outcomes(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[ColumnFa
     late = [column for column in free if choices.imbalance(column) > IMBALANCED]
     if len(late) > max(2, len(free) // 2):
         return []  # the propensities must be wrong
-    found = [column for column in columns if column in late]
+    late_columns = [column for column in columns if column in late]
     return [
         column
         for column in columns
-        if column in found or any(are_alike(column, other) for other in found)
+        if column in late_columns
+        or any(are_alike(column, other) for other in late_columns)
     ]
 
 

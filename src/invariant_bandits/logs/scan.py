@@ -55,9 +55,11 @@ class Learned(NamedTuple):
     aggregate: Aggregate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Scan:
     """One way through a log: which windows, where it is read, and with which demands on its quality.
+
+    A scan that keeps rounds owns their file. A second pass in the same windows reads it in place of the log.
 
     Parameters
     ----------
@@ -74,8 +76,7 @@ class Scan:
     progress : callable, optional
         Called after every task.
     keep_rounds : bool
-        Whether `moments` also returns the decoded rounds of clicks on labelled arms, for a second scan with
-        the same windows.
+        Whether the decoded rounds of clicks on labelled arms are kept for `click_moments`.
     """
 
     log: Log
@@ -87,18 +88,15 @@ class Scan:
     progress: Progress | None = None
     keep_rounds: bool = False
     start: float = field(default_factory=time.perf_counter)
+    _kept: RoundSpool | None = field(default=None, init=False, repr=False)
 
     def run(
         self,
         features: FeatureMap,
         logit: LogitWeights | None = None,
         sample: int = 0,
-        spool: RoundSpool | None = None,
     ) -> Aggregate:
-        """Return moments of all rounds, features encoded, and about `sample` sampled rounds.
-
-        InputError if the log is too bad. Rounds are written to `spool`, or read from it if `logit` is given.
-        """
+        """Return moments of all rounds, features encoded, and about `sample` sampled rounds."""
         survey = self.log.survey()
         plan = AggregationPlan(
             reader=reader_of(self.log, features, offered=False),
@@ -106,12 +104,12 @@ class Scan:
             total_rows=survey.total_rows,
             logit=logit,
             share=min(1.0, sample / max(survey.total_rows or 1, 1)),
-            spool=spool,
+            spool=self._kept,
         )
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
-            if self.progress is not None:
+            if self.progress is not None and logit is None:
                 elapsed = time.perf_counter() - self.start
                 self.progress(aggregate.report.rows, plan.total_rows, elapsed)
         return aggregate
@@ -138,39 +136,27 @@ class Scan:
 
     def _sampled(self, features: FeatureMap) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
-        keeps = self.keep_rounds and features.cells > 1 and self.engine == "local"
-        spool = RoundSpool() if keeps else None
-        return self.run(features, sample=features.sample_size, spool=spool)
+        if self.keep_rounds and features.cells > 1 and self.engine == "local":
+            self._kept = RoundSpool()
+        return self.run(features, sample=features.sample_size)
 
-    def moments(
-        self,
-        features: AnyFeatures,
-        logit: LogitWeights | None = None,
-        spool: RoundSpool | None = None,
-    ) -> LogMoments:
+    def moments(self, features: AnyFeatures) -> LogMoments:
         """Return the moments of the log.
 
         Parameters
         ----------
         features : FeatureOptions or FeatureMap
             What becomes of the columns; features are learned from options.
-        logit : LogitWeights, optional
-            Of labelled arms that were learned before: about which coefficients 0/1 rewards are linearised.
-        spool : RoundSpool, optional
-            Rounds that an earlier scan with the same windows has kept; read in place of the log.
         """
         if isinstance(features, FeatureOptions):
             learned = self.learn(features)
         else:
-            kept = spool if spool is not None and spool.is_whole else None
-            aggregate = self.run(features, logit, spool=kept)
+            aggregate = self.run(features)
             self.check(aggregate.report)
             learned = Learned(features, (), "as learned before", aggregate)
         aggregate = learned.aggregate
         features = learned.features
-        moments = aggregate.moments
-        if logit is None:
-            moments = features.standardise_moments(moments)
+        moments = features.standardise_moments(aggregate.moments)
         of_arms = features.arm_moments(moments, self.windows.edges)
         if of_arms is not None:
             moments = of_arms.of_features()
@@ -185,8 +171,26 @@ class Scan:
             of_arms=of_arms,
             sharing=learned.reason,
             sample=aggregate.sample(features),
-            spool=aggregate.spool,
         )
+
+    def click_moments(self, features: ArmCoefficients, theta: Any) -> ArmMoments:
+        """Return moments of clicks, linearised about coefficients θ on the logit scale.
+
+        They are those of one step of iteratively reweighted least squares at θ. Rounds that `moments` kept
+        are read in place of the log.
+
+        Parameters
+        ----------
+        features : ArmCoefficients
+            As learned from this log, or from an earlier one.
+        theta : array, shape (p,) or (arms, p / arms)
+            Coefficients of a logistic regression.
+        """
+        if self._kept is not None and not self._kept.is_whole:
+            self._kept = None
+        aggregate = self.run(features, LogitWeights.at(features, theta))
+        aggregate.report.check(keep_going=True)
+        return ArmMoments(aggregate.moments, features, self.windows.edges)
 
     def check(self, report: QualityReport) -> None:
         """Raise InputError if the log has more problems than the caller accepts."""
@@ -220,8 +224,6 @@ class LogMoments:
     sample : ArmSample or None
         Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
         learned before.
-    spool : RoundSpool or None
-        Of a log with labels and clicks: the decoded rounds, if the scan was asked to keep them.
     """
 
     moments: WindowedMoments
@@ -234,7 +236,6 @@ class LogMoments:
     of_arms: ArmMoments | None = None
     sharing: str = ""
     sample: ArmSample | None = None
-    spool: RoundSpool | None = field(default=None, repr=False)
 
     def describe(self) -> str:
         """Schema, quality and features in words."""

@@ -293,10 +293,11 @@ class Schema:
         """Return what a model learns of a reward, or of rewards (n,), as the column has them."""
         return self.reward_offset - reward if self.minimise else reward
 
-    def minimised_words(self, offset: float | None = None) -> str:
+    def minimised_words(self) -> str:
         """Return what is learned of a reward of which less is better, in words."""
-        offset = self.reward_offset if offset is None else offset
-        return f"{offset:g} − {self.reward}" if offset else f"−{self.reward}"
+        if not self.reward_offset:
+            return f"−{self.reward}"
+        return f"{self.reward_offset:g} − {self.reward}"
 
     @property
     def reward_words(self) -> str:

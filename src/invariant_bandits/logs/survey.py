@@ -160,11 +160,8 @@ def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
             shown = "; ".join(
                 ", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS]
             )
-            more = (
-                f" and {len(groups) - MOST_SPELLINGS} more"
-                if len(groups) > MOST_SPELLINGS
-                else ""
-            )
+            hidden = len(groups) - MOST_SPELLINGS
+            more = f" and {hidden} more" if hidden > 0 else ""
             notes.append(
                 f"{name!r} has values that differ in case or blanks only, and count as different "
                 f"ones: {shown}{more}"
@@ -207,22 +204,22 @@ class ArmProbe:
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
         schema = self.schema
-        own = label_words(batch.column(self.schema.arm))
+        labels_of_rows = label_words(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
-        self._extend_spans(own, when)
+        self._extend_spans(labels_of_rows, when)
         if schema.chosen is not None:
             column = batch.column(schema.chosen)
-            labels = own.cast(pa.string())
+            labels = labels_of_rows.cast(pa.string())
             flagged = decode.are_flags(column)
-            own = own.filter(
+            labels_of_rows = labels_of_rows.filter(
                 decode.flags(column)
                 if flagged
                 else compute.equal(as_labels(column), labels)
             )
-        self.plays.update(decode.count_words(own))
+        self.plays.update(decode.count_words(labels_of_rows))
         if len(self.span) > MOST_ARMS:
             raise InputError(
                 f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many "

@@ -36,20 +36,20 @@ from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.features.sharing import has_binary_rewards
-from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.scan import (
     LogMoments,
     Progress,
+    Scan,
     open_scan,
     read_arm_sample,
 )
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
-from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.logs.windows import join_short_ends
 from invariant_bandits.model.model import Model, decomposed
@@ -73,31 +73,19 @@ FIXED_ARMS = (
 """Note of a model of AutoISD whose tests are limited; the numbers are those of docs/studies/constants.md."""
 
 
-def read_log_odds(
-    log: Log,
-    features: ArmCoefficients,
-    theta: Array,
-    spool: RoundSpool | None = None,
-    **how: Any,
-) -> LogOdds:
-    """What the windows of a log of clicks say of log-odds.
+def read_log_odds(scan: Scan, features: ArmCoefficients, theta: Array) -> LogOdds:
+    """Return what the windows of a log of clicks say of log-odds.
 
     Parameters
     ----------
-    log : Log
-        Opened.
+    scan : Scan
+        Of the log; it reads the rounds that its first pass kept.
     features : ArmCoefficients
-        As learned from it, or before.
+        As learned from the log, or before.
     theta : array, shape (p,)
         What to expand about, such as that of `logistic_start`.
-    spool : RoundSpool, optional
-        Rounds that were kept when the log was read with the same windows.
-    how :
-        How to cut and read it: windows, every, edges, engine, address.
     """
-    scan = open_scan(log, keep_going=True, **how)
-    read = scan.moments(features, LogitWeights.at(features, theta), spool)
-    return LogOdds(theta, read.moments)
+    return LogOdds(theta, scan.click_moments(features, theta).of_features())
 
 
 class LogisticStart(NamedTuple):
@@ -260,20 +248,17 @@ def fit_logs(
         log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
-        how = {
-            "windows": windows,
-            "every": every,
-            "edges": edges,
-            "engine": engine,
-            "address": address,
-        }
         scan = open_scan(
             log,
+            windows=windows,
+            every=every,
+            edges=edges,
+            engine=engine,
+            address=address,
             strict=strict,
             keep_going=keep_going,
             progress=progress,
             keep_rounds=True,
-            **how,
         )
         read = scan.moments(raw)
         if not keep_going:
@@ -285,7 +270,7 @@ def fit_logs(
         if isinstance(read.feature_map, PooledLevels):
             model = pooled_model(read, read.feature_map, start, notes)
         else:
-            model = model_of_log(log, read, start, options, how, notes)
+            model = model_of_log(scan, read, start, options, notes)
     if model.shared_slopes is not None:
         warnings.warn(
             in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2
@@ -294,14 +279,14 @@ def fit_logs(
 
 
 def model_of_log(
-    log: Log,
+    scan: Scan,
     read: LogMoments,
     start: PolicyStart,
     options: FeatureOptions | None,
-    how: dict[str, Any],
     notes: tuple[str, ...],
 ) -> Model:
-    """Make the model of a log whose moments were read; `how` is how `open_scan` cut and read it."""
+    """Make the model of a log from the moments that a scan has read."""
+    log = scan.log
     ends = join_short_ends(read.moments.counts)
     fields: dict[str, Any] = {
         "schema": read.schema,
@@ -314,7 +299,7 @@ def model_of_log(
             start_at = logistic_start(
                 read.sample or read_arm_sample(log, learned), learned
             )
-            odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
+            odds = read_log_odds(scan, learned, start_at.theta)
             unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
         coding = f"coefficients: {read.sharing}"

@@ -30,7 +30,12 @@ from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.scan import Progress, read_arm_sample
+from invariant_bandits.logs.scan import (
+    Progress,
+    Scan,
+    open_scan,
+    read_arm_sample,
+)
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import (
     continued_edges,
@@ -381,20 +386,23 @@ def update_model(
             table = table.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
-    how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-    read = log.moments(
-        features=features,
+    scan = open_scan(
+        log,
+        windows=count,
+        edges=edges,
+        engine=engine,
+        address=address,
         strict=strict,
         keep_going=keep_going,
         progress=progress,
-        **how,
     )
+    read = scan.moments(features)
     places = new_places(model.moments, features)
     old = model.moments.padded(places) if len(places) else model.moments
     _require_new(old, read.moments)
     all_windows = with_new_windows(old, read.moments)
     ends = join_short_ends(all_windows.counts)
-    odds, new_odds = _log_odds(model, log, features, places, how)
+    odds, new_odds = _log_odds(model, scan, features, places)
     odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
@@ -448,7 +456,7 @@ def _start_of(
 
 
 def _log_odds(
-    model: Model, log: Log, features: Any, places: Array, how: dict[str, Any]
+    model: Model, scan: Scan, features: Any, places: Array
 ) -> tuple[LogOdds | None, LogOdds | None]:
     """Log-odds of all windows and of the new ones, where the model has them.
 
@@ -461,9 +469,9 @@ def _log_odds(
     if len(places):
         before, of_new = before.padded(places), places[0] + np.arange(len(places))
         theta = before.theta.copy()
-        start = logistic_start(read_arm_sample(log, features), features)
+        start = logistic_start(read_arm_sample(scan.log, features), features)
         theta[of_new] = start.theta[of_new]
-    new = read_log_odds(log, features, theta, **how)
+    new = read_log_odds(scan, features, theta)
     return LogOdds(theta, with_new_windows(before.moments, new.moments)), new
 
 

@@ -281,7 +281,8 @@ def even_starts(count: Array, groups: int) -> Array:
     goals = before[-1] * np.arange(1, groups) / groups
     starts = [0]
     for index, goal in enumerate(goals, start=1):
-        low, high = starts[-1] + 1, len(count) - (groups - index)
+        low = starts[-1] + 1
+        high = len(count) - (groups - index)
         candidates = np.arange(low, high + 1)
         starts.append(int(candidates[np.argmin(np.abs(before[candidates] - goal))]))
     return np.array(starts)

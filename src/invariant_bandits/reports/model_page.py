@@ -406,7 +406,8 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     total = float(moments.reward_square.sum())
     if total <= 0.0:
         return "Rewards are constant within every window: there is nothing to explain."
-    gram, cross = moments.gram.sum(axis=0), moments.cross.sum(axis=0)
+    gram = moments.gram.sum(axis=0)
+    cross = moments.cross.sum(axis=0)
 
     def share(coefficients: Array) -> float:
         return (
@@ -416,13 +417,14 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
 
     freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
     noise = float(fit.window_noise_ @ freedom / freedom.sum())
-    own = 1.0 - noise * float((moments.counts - 1).sum()) / total
+    of_each_window = 1.0 - noise * float((moments.counts - 1).sum()) / total
     same = share(fit.paths_.weighted_mean()[0])
     stable = share(fit.component_)
     return (
         "Share of the variance of rewards within windows that the features explain:"
-        f" {_percent(own)} with coefficients of each window's own, {_percent(same)} with the same ones in all"
-        f" windows, {_percent(stable)} by the part without detected drift."
+        f" {_percent(of_each_window)} with coefficients of each window's own,"
+        f" {_percent(same)} with the same ones in all windows,"
+        f" {_percent(stable)} by the part without detected drift."
     )
 
 

@@ -142,7 +142,8 @@ class PaperWorld:
                 raise InputError(
                     f"{name} must exceed 2 to have a covariance, got {freedom}"
                 )
-        varying, blocks = self.varying_blocks, range(len(self.blocks))
+        varying = self.varying_blocks
+        blocks = range(len(self.blocks))
         if len(set(varying)) < len(varying) or not set(varying) <= set(blocks):
             raise InputError(
                 f"varying must index different ones of {len(blocks)} blocks, got {self.varying}"
@@ -213,7 +214,8 @@ class PaperWorld:
 
     def moving_coordinates(self) -> list[int]:
         """Indices of the drifting coordinates, in the hidden basis."""
-        sizes, varying = self.blocks, self.varying_blocks
+        sizes = self.blocks
+        varying = self.varying_blocks
         return [
             sum(sizes[:block]) + j for block in varying for j in range(sizes[block])
         ]
