@@ -22,6 +22,11 @@ from invariant_bandits.decomposition.arm_effects import (
     condition_windows,
     effect_path,
 )
+from invariant_bandits.decomposition.arm_deviations import (
+    fit_deviations,
+    shared_statistics,
+    statistics_by_arm,
+)
 from invariant_bandits.decomposition.arm_population import DriftEvidence, Effect
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
@@ -35,10 +40,11 @@ from invariant_bandits.decomposition.estimator import (
     mixture_name,
     readable_directions,
 )
+from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
 from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
+from invariant_bandits.logs.arm_features import EVERY_ARM, TIMES, ArmFeatures, one_arm
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
@@ -240,8 +246,10 @@ def _paths_of_arms(model: Any) -> list[EffectPath]:
     known = _computed_paths.get(model)
     if known is not None and all(map(is_, known.inputs, inputs)):
         return known.paths
-    population = model.feature_map.population
-    paths = _strongest_first(_of_arms(population, *model.arm_evidence()))
+    paths = []
+    for evidence in model.arm_evidence():
+        paths += _of_arms(*evidence)
+    paths = _strongest_first(paths)
     _computed_paths[model] = _ComputedPaths(inputs, paths)
     return paths
 
@@ -260,12 +268,69 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
     if effect.arm >= 0:
         return features.labels[effect.arm], names[effect.coefficient]
     if effect.place < dim:
-        return SHARED, features.names[effect.place]
+        owner = features.labels[0] if len(features.labels) == 1 else SHARED
+        return owner, features.names[effect.place]
     terms, place = features.catalogue_terms[0], effect.place - dim
     if place < own * len(terms):
         return terms[place // own], names[place % own]
     term, slope = divmod(place - own * len(terms), slopes)
     return terms[term], names[1 + slope]
+
+
+class ArmEvidence(NamedTuple):
+    """What a log says of labelled arms that are fitted together.
+
+    Attributes
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    prior : DriftPrior
+        Of their coefficients.
+    statistics : ArmStatistics
+        Per window.
+    """
+
+    features: ArmFeatures
+    prior: DriftPrior
+    statistics: ArmStatistics
+
+
+def arm_evidence(
+    features: ArmFeatures, statistics: ArmStatistics, known: Any
+) -> tuple[ArmEvidence, ...]:
+    """Return what a log says of its arms: of all together or, of many coefficients, arm by arm.
+
+    Many coefficients are judged by the rounds of each arm alone, and by all rounds for what arms share.
+
+    Parameters
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    statistics : ArmStatistics
+        Of the same coefficients.
+    known : DriftPrior, or anything else
+        The prior that the model's policy has; it is used if it is one of arms.
+    """
+    is_known = isinstance(known, DriftPrior) and known.population is not None
+    if not features.is_wide:
+        prior = known if is_known else DriftPrior.from_arms(statistics)
+        return (ArmEvidence(features, prior, statistics),)
+    shared = shared_statistics(statistics, fit_deviations(statistics))
+    parts = {EVERY_ARM: shared}
+    played = statistics.rounds.sum(axis=0) > 0
+    alone = statistics_by_arm(statistics)
+    for label, of_arm, is_played in zip(features.labels, alone, played, strict=True):
+        if is_played:
+            parts[label] = of_arm
+    slopes = features.context_names[1:]
+    evidence = []
+    for label, part in parts.items():
+        prior = DriftPrior.from_arms(part)
+        # The rule of Holm holds within a part, and the level is split over the parts.
+        population = replace(prior.arms, drift_level=PRIOR.drift_level / len(parts))
+        prior = replace(prior, population=population)
+        evidence.append(ArmEvidence(one_arm(label, slopes), prior, part))
+    return tuple(evidence)
 
 
 def _of_arms(

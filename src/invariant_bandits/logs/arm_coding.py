@@ -13,8 +13,11 @@ from invariant_bandits.logs.collinearity import TOLERANCE
 from invariant_bandits.logs.feature_maps import LEAST_SCALE
 from invariant_bandits.moments.windowed import WindowedMoments
 
-MOST_COEFFICIENTS = 600
-"""Coefficients of a model whose arms share none: 600 take about 10 seconds to fit and 8 ms per round."""
+MOST_DENSE_COEFFICIENTS = 150
+"""Own coefficients of all arms together up to which their covariances are one matrix: a round then takes at
+most 0.6 ms. Beyond, every arm has a covariance of its own."""
+MOST_COEFFICIENTS = 1500
+"""Own coefficients of all arms together: the moments of 8 windows then take 150 MB."""
 MOST_PARTIAL_COEFFICIENTS = 400
 """Coefficients of a model whose arms share some: these fits cannot go arm by arm and take longer."""
 ROUNDS_PER_COEFFICIENT = 10
@@ -62,6 +65,11 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     left = most - arms - slopes
     per_feature = max(slopes, 1)
     return min(max(left // per_feature, 0), names)
+
+
+def needs_blocks(arms: int, width: int) -> bool:
+    """Whether arms with `width` coefficients of their own have a covariance each, not one matrix for all."""
+    return arms > 1 and arms * width > MOST_DENSE_COEFFICIENTS
 
 
 def most_own_coefficients(arms: int, width: int) -> int:

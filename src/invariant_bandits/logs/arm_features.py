@@ -29,6 +29,7 @@ from invariant_bandits.logs.arm_coding import (
     chosen_coding,
     crossings,
     effective_rounds,
+    needs_blocks,
     most_different_slopes,
     most_own_coefficients,
     slopes_differ,
@@ -165,13 +166,18 @@ class ArmFeatures:
         return (*chain.from_iterable(of_arms), *shared, *products)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether arms have so many coefficients of their own that each has a covariance of its own."""
+        return self.coding == "own" and needs_blocks(len(self.labels), self.width)
+
+    @property
     def population(self) -> ArmFeatures:
-        """Of the "pooled" coding: what all arms share, as features of one arm; of another, these features."""
-        if self.coding != "pooled":
-            return self
-        return ArmFeatures(
-            FeatureMap(tuple(map(Column, self.names[1:]))), (EVERY_ARM,), "shared"
-        )
+        """What all arms share, as features of one arm, if it is fitted apart from the arms; else themselves."""
+        if self.coding == "pooled":
+            return one_arm(EVERY_ARM, self.names[1:])
+        if self.is_wide:
+            return one_arm(EVERY_ARM, self.context_names[1:])
+        return self
 
     @property
     def dim(self) -> int:
@@ -558,6 +564,11 @@ class ArmFeatures:
                 ]
             )
         return replace(self, labels=(*self.labels, label), catalogue=table)
+
+
+def one_arm(label: str, names: Sequence[str]) -> ArmFeatures:
+    """Return the features of one arm with slopes of these names."""
+    return ArmFeatures(FeatureMap(tuple(map(Column, names))), (label,), "shared")
 
 
 SILENT_CONTEXT = (

@@ -14,14 +14,13 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.decomposition.arm_deviations import Rounds, fit_levels
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
     ArmStatistics,
     LogitSums,
     LogOdds,
-    Rounds,
-    fit_levels,
     fit_logistic,
     logistic_bias,
     sum_logit,
@@ -403,11 +402,11 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
     moments, odds = (WindowedMoments.empty(features.dim, windows) for _ in range(2))
     for phi, rewards, arms, window in rounds():
         moments.update(
-            phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window
+            phi, rewards - (0.0 if clicks else levels.fitted[arms, 0]), window=window
         )
         if clicks:
             linear = phi @ levels.theta
-            expected = special.expit(linear + levels.fitted[arms])
+            expected = special.expit(linear + levels.fitted[arms, 0])
             root = np.sqrt(np.maximum(expected * (1.0 - expected), SMALLEST_WEIGHT))
             odds.update(
                 phi * root[:, None],
