@@ -221,7 +221,7 @@ def statistics_by_arm(statistics: ArmStatistics) -> list[ArmStatistics]:
 def _as_one_arm(
     statistics: ArmStatistics, information: Array, scores: Array, arms: slice
 ) -> ArmStatistics:
-    """Return statistics of one arm with this information (m, d, d) and scores (m, d), from rounds of `arms`."""
+    """Return statistics of one arm with information (m, d, d) and scores (m, d), of the rounds of `arms`."""
     return replace(
         statistics,
         layout=ArmLayout(1, 1, statistics.layout.own - 1),

@@ -17,15 +17,15 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_effects import (
-    ConditionedWindows,
-    condition_windows,
-    effect_path,
-)
 from invariant_bandits.decomposition.arm_deviations import (
     fit_deviations,
     shared_statistics,
     statistics_by_arm,
+)
+from invariant_bandits.decomposition.arm_effects import (
+    ConditionedWindows,
+    condition_windows,
+    effect_path,
 )
 from invariant_bandits.decomposition.arm_population import DriftEvidence, Effect
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics

@@ -29,9 +29,9 @@ from invariant_bandits.logs.arm_coding import (
     chosen_coding,
     crossings,
     effective_rounds,
-    needs_blocks,
     most_different_slopes,
     most_own_coefficients,
+    needs_blocks,
     slopes_differ,
 )
 from invariant_bandits.logs.arms import Catalogue, Places, is_category_of
@@ -172,7 +172,7 @@ class ArmFeatures:
 
     @property
     def population(self) -> ArmFeatures:
-        """What all arms share, as features of one arm, if it is fitted apart from the arms; else themselves."""
+        """What all arms share, as features of one arm, if it is fitted apart; else these features."""
         if self.coding == "pooled":
             return one_arm(EVERY_ARM, self.names[1:])
         if self.is_wide:

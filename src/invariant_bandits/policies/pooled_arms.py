@@ -1,4 +1,4 @@
-"""PooledArms: any number of labelled arms, each with coefficients of its own beside what all of them share."""
+"""PooledArms: labelled arms in any number, with coefficients of their own beside what all of them share."""
 
 from __future__ import annotations
 
