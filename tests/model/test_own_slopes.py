@@ -91,7 +91,6 @@ def partial():
     planted = linear_log(4, arms=4, columns=40, rounds=4000, differing=5)
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(arm_coding, "MOST_COEFFICIENTS", 100)
-        changed.setattr(arm_coding, "MOST_PARTIAL_COEFFICIENTS", 80)
         with pytest.warns(
             SharedSlopesWarning, match=r"^These columns cannot change the choice"
         ) as said:
@@ -102,13 +101,13 @@ def partial():
 def test_a_log_with_too_many_columns_has_own_slopes_where_arms_differ_most(partial):
     planted, model, warning = partial
     encoding = model.feature_map
-    assert (encoding.coding, encoding.own_slopes) == ("partial", 12)
+    assert (encoding.coding, encoding.own_slopes) == ("partial", 18)
     assert {f"x{j:03d}" for j in range(5)} <= set(
         encoding.context_names[1 : encoding.own]
     )
     assert planted.share_of_best(model) >= 0.95
     silent = encoding.silent_columns
-    assert len(silent) == 40 - 12
+    assert len(silent) == 40 - 18
     assert all(name in warning for name in silent[:20])
     assert values.warnings(model)[0] == warning
 
@@ -132,7 +131,7 @@ def test_a_model_with_some_own_slopes_serves_learns_and_grows(partial):
     model.add_arm("new")
     assert "new" in model.decide(context).scores
     drifting = model.effects().drifts
-    assert len(drifting) > 4 * 13 + 28
+    assert len(drifting) > 4 * 19 + 22
     assert not drifting.any()
 
 

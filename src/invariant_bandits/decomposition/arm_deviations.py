@@ -151,7 +151,7 @@ def likeliest_spread(
 
 
 def fit_deviations(statistics: ArmStatistics) -> ArmDeviations:
-    """Return θ and δ of arms with all coefficients of their own, from the statistics of a log.
+    """Return θ and δ of arms with several coefficients of their own, from the statistics of a log.
 
     The log-likelihood is quadratic, so that no pass over the rounds is needed.
 
@@ -166,25 +166,25 @@ def fit_deviations(statistics: ArmStatistics) -> ArmDeviations:
     >>> deviations.theta.round(), deviations.spread.round(1)
     (array([0., 2.]), array([0. , 0.2]))
     """
-    H, scores = statistics.blocks
-    arms, d = H.shape[1:3]
-    theta = np.zeros(d)
-    deviations = np.zeros((arms, d))
-    spread = np.full(d, statistics.scale)
+    layout = statistics.layout
+    total = statistics.information.sum(axis=0) @ layout.to_one_arm
+    theta = np.zeros(layout.own + layout.shared)
+    deviations = np.zeros((layout.arms, layout.own))
+    spread = np.full(layout.own, statistics.scale)
     least = ARM.least_spread * statistics.scale
-    rounds = int(statistics.rounds.sum())
-    K = H.sum(axis=0)
+    sums = DeviationSums(
+        G=layout.to_one_arm.T @ total,
+        g=theta,
+        K=total[: layout.own_dim].reshape(layout.arms, layout.own, -1),
+        H=statistics.blocks[0],
+        E=np.zeros((0, *deviations.shape)),
+        squares=0.0,
+        rounds=int(statistics.rounds.sum()),
+    )
     for _ in range(ARM.level_passes):
-        E = scores - (H @ (theta + deviations)[:, :, None])[..., 0]
-        sums = DeviationSums(
-            G=K.sum(axis=0),
-            g=E.sum(axis=(0, 1)),
-            K=K,
-            H=H,
-            E=E,
-            squares=0.0,
-            rounds=rounds,
-        )
+        scores = _scores_at(statistics, theta, deviations)
+        g = scores.sum(axis=0) @ layout.to_one_arm
+        sums = sums._replace(g=g, E=layout.by_arm(scores))
         step = newton_step(sums, deviations, spread)
         before = spread
         spread = likeliest_spread(sums, deviations, step.unsure, spread, least)
@@ -192,8 +192,15 @@ def fit_deviations(statistics: ArmStatistics) -> ArmDeviations:
         deviations = step.deviations
         if (np.abs(spread - before) <= ARM.level_tolerance * spread).all():
             break
-    E = scores - (H @ (theta + deviations)[:, :, None])[..., 0]
+    E = layout.by_arm(_scores_at(statistics, theta, deviations))
     return _at_the_end(sums._replace(E=E), theta, deviations, spread)
+
+
+def _scores_at(statistics: ArmStatistics, theta: Array, deviations: Array) -> Array:
+    """Return η − Λγ (m, p), the scores at the coefficients γ that θ and δ make."""
+    own = deviations.shape[1]
+    coefficients = np.append((theta[:own] + deviations).ravel(), theta[own:])
+    return np.asarray(statistics.scores - statistics.information @ coefficients)
 
 
 def shared_statistics(
@@ -203,34 +210,45 @@ def shared_statistics(
 
     Rewards count less zᵀδ of their arms.
     """
-    H, scores = statistics.blocks
-    scores = scores - (H @ deviations.fitted[:, :, None])[..., 0]
-    everyone = slice(None)
-    return _as_one_arm(statistics, H.sum(axis=1), scores.sum(axis=1), everyone)
-
-
-def statistics_by_arm(statistics: ArmStatistics) -> list[ArmStatistics]:
-    """Return what a log says of every arm alone."""
-    H, scores = statistics.blocks
-    return [
-        _as_one_arm(statistics, H[:, arm], scores[:, arm], slice(arm, arm + 1))
-        for arm in range(statistics.layout.arms)
-    ]
-
-
-def _as_one_arm(
-    statistics: ArmStatistics, information: Array, scores: Array, arms: slice
-) -> ArmStatistics:
-    """Return statistics of one arm with information (m, d, d) and scores (m, d), of the rounds of `arms`."""
+    to_one_arm = statistics.layout.to_one_arm
+    still = np.zeros(to_one_arm.shape[1])
+    scores = _scores_at(statistics, still, deviations.fitted)
     return replace(
         statistics,
-        layout=ArmLayout(1, 1, statistics.layout.own - 1),
-        information=information,
-        scores=scores,
-        rounds=statistics.rounds[:, arms].sum(axis=1, keepdims=True),
+        layout=ArmLayout(1, 1, len(still) - 1),
+        information=to_one_arm.T @ statistics.information @ to_one_arm,
+        scores=scores @ to_one_arm,
+        rounds=statistics.rounds.sum(axis=1, keepdims=True),
         catalogue=np.zeros((1, 0)),
         terms=np.zeros((0, 0)),
     )
+
+
+def statistics_by_arm(
+    statistics: ArmStatistics, deviations: ArmDeviations
+) -> list[ArmStatistics]:
+    """Return what a log says of the own coefficients of every arm alone, what all arms share being known."""
+    own = statistics.layout.own
+    theta = deviations.theta.copy()
+    theta[:own] = 0.0
+    nothing = np.zeros_like(deviations.fitted)
+    scores = statistics.layout.by_arm(_scores_at(statistics, theta, nothing))
+    information = statistics.blocks[0]
+    whole = len(deviations.theta) == own
+    return [
+        replace(
+            statistics,
+            layout=ArmLayout(1, 1, own - 1),
+            information=information[:, arm],
+            scores=scores[:, arm],
+            rounds=statistics.rounds[:, [arm]],
+            context_square=statistics.context_square[:own, :own],
+            catalogue=np.zeros((1, 0)),
+            terms=np.zeros((0, 0)),
+            missing=statistics.missing if whole else (),
+        )
+        for arm in range(statistics.layout.arms)
+    ]
 
 
 def _at_the_end(

@@ -86,13 +86,21 @@ class ArmLayout:
     @property
     def is_wide(self) -> bool:
         """Whether covariances are kept in one block per arm."""
-        return not self.shared and needs_blocks(self.arms, self.own)
+        return needs_blocks(self.arms, self.own)
 
     @property
     def groups(self) -> Array:
         """Common directions (p, own): column k is one for the k-th own coefficient of every arm."""
         result = np.zeros((self.dim, self.own))
         result[: self.own_dim] = np.tile(np.eye(self.own), (self.arms, 1))
+        return result
+
+    @property
+    def to_one_arm(self) -> Array:
+        """The linear map (p, own + shared) of coefficients that are the same for all arms."""
+        result = np.zeros((self.dim, self.own + self.shared))
+        result[:, : self.own] = self.groups
+        result[self.own_dim :, self.own :] = np.eye(self.shared)
         return result
 
     def arm(self, index: int) -> slice:
@@ -344,11 +352,12 @@ class ArmStatistics:
 
     @property
     def blocks(self) -> tuple[Array, Array]:
-        """Λ and η per arm, (m, A, d, d) and (m, A, d), of arms that share no coefficient."""
-        arms, own = self.layout.arms, self.layout.own
-        whole = self.information.reshape(-1, arms, own, arms, own)
+        """Λ and η of the arms' own coefficients, (m, A, own, own) and (m, A, own)."""
+        arms, own, count = self.layout.arms, self.layout.own, self.layout.own_dim
+        inside = self.information[:, :count, :count]
+        whole = inside.reshape(-1, arms, own, arms, own)
         blocks = np.ascontiguousarray(np.einsum("makal->makl", whole))
-        return blocks, self.scores.reshape(-1, arms, own)
+        return blocks, self.layout.by_arm(self.scores)
 
     @property
     def common_directions(self) -> Array:

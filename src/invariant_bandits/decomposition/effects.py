@@ -315,10 +315,10 @@ def arm_evidence(
     if not features.is_wide:
         prior = known if is_known else DriftPrior.from_arms(statistics)
         return (ArmEvidence(features, prior, statistics),)
-    shared = shared_statistics(statistics, fit_deviations(statistics))
-    parts = {EVERY_ARM: shared}
+    deviations = fit_deviations(statistics)
+    parts = {EVERY_ARM: shared_statistics(statistics, deviations)}
     played = statistics.rounds.sum(axis=0) > 0
-    alone = statistics_by_arm(statistics)
+    alone = statistics_by_arm(statistics, deviations)
     for label, of_arm, is_played in zip(features.labels, alone, played, strict=True):
         if is_played:
             parts[label] = of_arm
@@ -329,7 +329,8 @@ def arm_evidence(
         # The rule of Holm holds within a part, and the level is split over the parts.
         population = replace(prior.arms, drift_level=PRIOR.drift_level / len(parts))
         prior = replace(prior, population=population)
-        evidence.append(ArmEvidence(one_arm(label, slopes), prior, part))
+        names = slopes[: part.layout.dim - 1]
+        evidence.append(ArmEvidence(one_arm(label, names), prior, part))
     return tuple(evidence)
 
 

@@ -17,9 +17,7 @@ MOST_DENSE_COEFFICIENTS = 150
 """Own coefficients of all arms together up to which their covariances are one matrix: a round then takes at
 most 0.6 ms. Beyond, every arm has a covariance of its own."""
 MOST_COEFFICIENTS = 1500
-"""Own coefficients of all arms together: the moments of 8 windows then take 150 MB."""
-MOST_PARTIAL_COEFFICIENTS = 400
-"""Coefficients of a model whose arms share some: these fits cannot go arm by arm and take longer."""
+"""Coefficients of a model of labelled arms: the moments of 8 windows then take 150 MB."""
 ROUNDS_PER_COEFFICIENT = 10
 """Rounds per coefficient from which on own slopes are estimated whatever the log shows."""
 FEWEST_ROUNDS_PER_COEFFICIENT = 2
@@ -67,9 +65,9 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     return min(max(left // per_feature, 0), names)
 
 
-def needs_blocks(arms: int, width: int) -> bool:
-    """Whether arms with `width` coefficients of their own have a covariance each, not one matrix for all."""
-    return arms > 1 and arms * width > MOST_DENSE_COEFFICIENTS
+def needs_blocks(arms: int, own: int) -> bool:
+    """Whether arms with so many coefficients of their own have a covariance each, not one matrix for all."""
+    return arms > 1 and own > 1 and arms * own > MOST_DENSE_COEFFICIENTS
 
 
 def most_own_coefficients(arms: int, width: int) -> int:
@@ -108,9 +106,9 @@ def chosen_coding(
 ) -> Coding:
     """Return which of their d = `width` coefficients arms share.
 
-    Slopes are own wherever the log can estimate them: they are drawn to those of the other arms, so they cost
-    little where arms do not differ. Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π):
-    what as many with mean ½ would tell.
+    Own slopes are drawn to those of the other arms, so they cost little where arms do not differ. If arms
+    have a covariance each, all their slopes are own, and what the log cannot estimate is shrunk away. Of
+    rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would tell.
 
     Parameters
     ----------
@@ -126,7 +124,7 @@ def chosen_coding(
     >>> chosen_coding("auto", 8, 19, 40_000)
     Coding(coding='own', own=19, reason='8 arms × 19 coefficients')
     >>> chosen_coding("auto", 6, 257, 40_000)[:2]
-    ('partial', 28)
+    ('partial', 248)
     """
     if arm_model != "auto":
         return Coding(arm_model, width if arm_model == "own" else 1, "as asked for")
@@ -138,21 +136,26 @@ def chosen_coding(
         return Coding("shared", 1, f"{explained}, {crossed} of them are crossed")
     if arms < 2:
         return Coding("own", width, product)
+    if needs_blocks(arms, width):
+        own = most_own_coefficients(arms, width)
+        if own == width:
+            return Coding("own", width, product)
+        why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS:,}"
+        return _partial(own, width, why)
     few = "fewer than {} per coefficient, {:,} of them"
     if not (is_plenty or differ):
         unseen = "no difference between the slopes of arms can be seen"
         few = few.format(ROUNDS_PER_COEFFICIENT, coefficients)
         return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
-    if width <= min(supported, MOST_COEFFICIENTS // arms):
+    if width <= supported:
         return Coding("own", width, product)
-    why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS}"
-    if width > supported:
-        few = few.format(FEWEST_ROUNDS_PER_COEFFICIENT, coefficients)
-        why = f"{rounds:,} rounds are {few}"
-    # All arms share the other slopes, once.
-    left = MOST_PARTIAL_COEFFICIENTS - width
-    own = min(supported, left // (arms - 1))
+    few = few.format(FEWEST_ROUNDS_PER_COEFFICIENT, coefficients)
+    return _partial(supported, width, f"{rounds:,} rounds are {few}")
+
+
+def _partial(own: int, width: int, why: str) -> Coding:
+    """Return the coding of arms with so many coefficients of their own, which share the other slopes."""
     if own < 2:
         return Coding("shared", 1, why)
     why += f"; own slopes for the {own - 1} of {width - 1} that differ most"

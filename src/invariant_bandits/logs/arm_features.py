@@ -168,7 +168,7 @@ class ArmFeatures:
     @property
     def is_wide(self) -> bool:
         """Whether arms have so many coefficients of their own that each has a covariance of its own."""
-        return self.coding == "own" and needs_blocks(len(self.labels), self.width)
+        return self.coding != "pooled" and needs_blocks(len(self.labels), self.own)
 
     @property
     def population(self) -> ArmFeatures:

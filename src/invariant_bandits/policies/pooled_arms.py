@@ -96,8 +96,8 @@ class PooledArms(ReasoningPolicy):
     deviations : ArmDeviations, optional
         Of the arms, in the order of their indices: of the first w shared features.
     rows_are_crossed : bool
-        Whether features are e_a ⊗ z, a block of d numbers per arm that is 0 but for the action's own arm.
-        Otherwise they are [index of the arm, shared features without their 1].
+        Whether features are [e_a ⊗ z, x]: w numbers per arm, 0 but for the action's own arm, then what all
+        arms share. Otherwise they are [index of the arm, shared features without their 1].
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.policies.pooled_arms import NO_DEVIATIONS
@@ -137,7 +137,7 @@ class PooledArms(ReasoningPolicy):
 
     @classmethod
     def from_statistics(cls, statistics: ArmStatistics, **options: Any) -> Self:
-        """Return the policy of arms with all coefficients of their own; options as of AutoISD."""
+        """Return the policy of arms with several coefficients of their own; options as of AutoISD."""
         deviations = fit_deviations(statistics)
         shared = AutoISD.from_arms(shared_statistics(statistics, deviations), **options)
         return cls(shared, deviations, rows_are_crossed=True)
@@ -145,7 +145,10 @@ class PooledArms(ReasoningPolicy):
     @property
     def dim(self) -> int:
         """Length of the features of an action."""
-        return self.shared.dim * (self.arms if self.rows_are_crossed else 1)
+        if not self.rows_are_crossed:
+            return int(self.shared.dim)
+        arms, own = self.deviations.shape
+        return int(arms * own + self.shared.dim - own)
 
     @property
     def arms(self) -> int:
@@ -163,11 +166,13 @@ class PooledArms(ReasoningPolicy):
         """Return actions with features (K, dim) as the policy sees them; InputError for an unknown arm."""
         given = offered_array(features, self.dim)
         if self.rows_are_crossed:
-            blocks = given.reshape(len(given), self.arms, self.shared.dim)
-            own = blocks[:, :, 0]
-            codes = own.argmax(axis=1)
-            rows = blocks[np.arange(len(given)), codes]
-            if (np.count_nonzero(own, axis=1) != 1).any() or (rows[:, 0] != 1.0).any():
+            arms, own = self.deviations.shape
+            blocks = given[:, : arms * own].reshape(len(given), arms, own)
+            levels = blocks[:, :, 0]
+            codes = levels.argmax(axis=1)
+            played = blocks[np.arange(len(given)), codes]
+            rows = np.hstack([played, given[:, arms * own :]])
+            if (levels.sum(axis=1) != 1.0).any() or (rows[:, 0] != 1.0).any():
                 raise InputError("features must have a 1 for the level of one arm")
         else:
             rows = given.copy()
@@ -270,8 +275,10 @@ class PooledArms(ReasoningPolicy):
                     f"feature_names must have {self.dim} entries, got {len(names)}"
                 )
             # The names of an arm begin with its label: "A", "A × hour".
-            label, *own = names[: self.shared.dim]
-            names = ["level", *(name[len(label) :].strip(" ×") for name in own)]
+            arms, own = self.deviations.shape
+            label, *slopes = names[:own]
+            slopes = [name[len(label) :].strip(" ×") for name in slopes]
+            names = ["level", *slopes, *names[arms * own :]]
         belief = self.shared.explain(names)
         if not self.arms:
             return belief
