@@ -17,7 +17,7 @@ from scipy import sparse, special
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
-from invariant_bandits.decomposition.fit_constants import ARM, TINY
+from invariant_bandits.decomposition.fit_constants import ARM, PRIOR, TINY
 from invariant_bandits.decomposition.paths import EXACT
 
 Rounds: TypeAlias = tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -193,7 +193,8 @@ def fit_deviations(statistics: ArmStatistics) -> ArmDeviations:
         if (np.abs(spread - before) <= ARM.level_tolerance * spread).all():
             break
     E = layout.by_arm(_scores_at(statistics, theta, deviations))
-    return _at_the_end(sums._replace(E=E), theta, deviations, spread)
+    least = PRIOR.enough_clicks if statistics.link == "logit" else 0.0
+    return _at_the_end(sums._replace(E=E), theta, deviations, spread, least)
 
 
 def _scores_at(statistics: ArmStatistics, theta: Array, deviations: Array) -> Array:
@@ -252,15 +253,16 @@ def statistics_by_arm(
 
 
 def _at_the_end(
-    sums: DeviationSums, theta: Array, fitted: Array, spread: Array
+    sums: DeviationSums, theta: Array, fitted: Array, spread: Array, least: float
 ) -> ArmDeviations:
     """Return the deviations when the log ends, if they walk as far as the windows show.
 
-    A Kalman filter per arm over the windows; the last one speaks of its middle.
+    Windows that have less information on a coefficient than `least` say nothing of its drift. A Kalman filter
+    per arm goes over the windows; the last one speaks of its middle.
     """
     windows, arms, w = sums.E.shape
-    E = sums.E - _common_scores(sums)
-    drift = _drift_of_each(sums.H, E)
+    E = sums.E - _common_scores(sums, least)
+    drift = _drift_of_each(sums.H, E, least)
     step = ARM.walk_variance * drift / windows
     mean = np.zeros((arms, w))
     covariance = np.broadcast_to(np.diag(spread + drift), (arms, w, w))
@@ -283,25 +285,25 @@ def _at_the_end(
     )
 
 
-def _common_scores(sums: DeviationSums) -> Array:
+def _common_scores(sums: DeviationSums, least: float) -> Array:
     """The part of the scores (m, A, w) that is drift of all arms together: it belongs to what they share.
 
     In window i all arms depart by c = D(I + HD)⁻¹E, H and E added over the arms, D the drift that is clear.
     """
     H = sums.H.sum(axis=1)
     E = sums.E.sum(axis=1)
-    drift = _drift_of_each(H[:, None], E[:, None])
+    drift = _drift_of_each(H[:, None], E[:, None], least)
     departure = (
         drift * np.linalg.solve(np.eye(len(drift)) + H * drift, E[..., None])[..., 0]
     )
     return np.asarray((sums.H @ departure[:, None, :, None])[..., 0])
 
 
-def _drift_of_each(H: Array, E: Array) -> Array:
+def _drift_of_each(H: Array, E: Array, least: float) -> Array:
     """`level_drift` of every coefficient by itself (w,); H (m, A, w, w), E (m, A, w)."""
     information = np.diagonal(H, axis1=2, axis2=3)
     return np.array(
-        [level_drift(information[..., k], E[..., k]) for k in range(E.shape[2])]
+        [level_drift(information[..., k], E[..., k], least) for k in range(E.shape[2])]
     )
 
 
@@ -403,14 +405,14 @@ def fit_levels(
         if settled and abs(spread - before)[0] <= ARM.level_tolerance * spread[0]:
             break
     sums = sum_levels(rounds(), theta, levels[:, 0], windows, noise)
-    return _at_the_end(sums, theta, levels, spread)
+    return _at_the_end(sums, theta, levels, spread, ARM.least_information)
 
 
-def level_drift(H: Array, E: Array) -> float:
+def level_drift(H: Array, E: Array, least: float = ARM.least_information) -> float:
     """Variance of the levels of arms between windows, pooled over arms (DerSimonian and Laird 1986); 0 unless
     it is clear. H, E: (m, A), information and scores.
     """
-    H = np.where(ARM.least_information <= H, H, 0.0)
+    H = np.where(least <= H, H, 0.0)
     known = H > 0.0
     E = np.where(known, E, 0.0)
     total = np.maximum(H.sum(axis=0), TINY)

@@ -107,7 +107,7 @@ def chosen_coding(
     """Return which of their d = `width` coefficients arms share.
 
     Own slopes are drawn to those of the other arms, so they cost little where arms do not differ. If arms
-    have a covariance each, all their slopes are own, and what the log cannot estimate is shrunk away. Of
+    have a covariance each, that is left to the fit: differences that cannot be seen are shrunk away. Of
     rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would tell.
 
     Parameters
@@ -136,26 +136,20 @@ def chosen_coding(
         return Coding("shared", 1, f"{explained}, {crossed} of them are crossed")
     if arms < 2:
         return Coding("own", width, product)
-    if needs_blocks(arms, width):
-        own = most_own_coefficients(arms, width)
-        if own == width:
-            return Coding("own", width, product)
-        why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS:,}"
-        return _partial(own, width, why)
-    few = "fewer than {} per coefficient, {:,} of them"
-    if not (is_plenty or differ):
-        unseen = "no difference between the slopes of arms can be seen"
-        few = few.format(ROUNDS_PER_COEFFICIENT, coefficients)
-        return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
-    if width <= supported:
+    carried = most_own_coefficients(arms, width)
+    is_judged = needs_blocks(arms, width) and width <= supported
+    if not (is_judged or is_plenty or differ):
+        unseen = "no difference between the slopes of arms can be seen"
+        few = f"fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them"
+        return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
+    if width <= min(supported, carried):
         return Coding("own", width, product)
-    few = few.format(FEWEST_ROUNDS_PER_COEFFICIENT, coefficients)
-    return _partial(supported, width, f"{rounds:,} rounds are {few}")
-
-
-def _partial(own: int, width: int, why: str) -> Coding:
-    """Return the coding of arms with so many coefficients of their own, which share the other slopes."""
+    why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS:,}"
+    if supported < carried:
+        few = f"fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them"
+        why = f"{rounds:,} rounds are {few}"
+    own = min(supported, carried)
     if own < 2:
         return Coding("shared", 1, why)
     why += f"; own slopes for the {own - 1} of {width - 1} that differ most"
