@@ -205,19 +205,29 @@ def _scores_at(statistics: ArmStatistics, theta: Array, deviations: Array) -> Ar
 
 
 def shared_statistics(
-    statistics: ArmStatistics, deviations: ArmDeviations
+    statistics: ArmStatistics, deviations: ArmDeviations, drift: Array | None = None
 ) -> ArmStatistics:
     """Return what a log says of the coefficients that all arms share, as statistics of one arm.
 
-    Rewards count less zᵀδ of their arms.
+    Rewards count less zᵀδ of their arms. Coefficients of single arms that drift by Ω = diag(drift) (p,) count
+    for less: in window i Λ becomes (I + ΛΩ)⁻¹Λ, else what they do would look like drift of all arms.
     """
     to_one_arm = statistics.layout.to_one_arm
     still = np.zeros(to_one_arm.shape[1])
     scores = _scores_at(statistics, still, deviations.fitted)
+    information = statistics.information
+    if drift is not None and drift.any():
+        # By the identity of Woodbury, over the few coefficients J that drift: Λ − Λ_J(Ω_J⁻¹ + Λ_JJ)⁻¹Λ_Jᵀ.
+        J = np.flatnonzero(drift)
+        across = information[:, :, J]
+        inner = np.diag(1.0 / drift[J]) + across[:, J]
+        gain = np.linalg.solve(inner, across.swapaxes(1, 2)).swapaxes(1, 2)
+        information = information - gain @ across.swapaxes(1, 2)
+        scores = scores - (gain @ scores[:, J, None])[..., 0]
     return replace(
         statistics,
         layout=ArmLayout(1, 1, len(still) - 1),
-        information=to_one_arm.T @ statistics.information @ to_one_arm,
+        information=to_one_arm.T @ information @ to_one_arm,
         scores=scores @ to_one_arm,
         rounds=statistics.rounds.sum(axis=1, keepdims=True),
         catalogue=np.zeros((1, 0)),

@@ -316,22 +316,35 @@ def arm_evidence(
         prior = known if is_known else DriftPrior.from_arms(statistics)
         return (ArmEvidence(features, prior, statistics),)
     deviations = fit_deviations(statistics)
-    parts = {EVERY_ARM: shared_statistics(statistics, deviations)}
-    played = statistics.rounds.sum(axis=0) > 0
+    played = np.flatnonzero(statistics.rounds.sum(axis=0) > 0)
     alone = statistics_by_arm(statistics, deviations)
-    for label, of_arm, is_played in zip(features.labels, alone, played, strict=True):
-        if is_played:
-            parts[label] = of_arm
-    slopes = features.context_names[1:]
+    # The rule of Holm holds within a part, and the level is split over the parts.
+    level = PRIOR.drift_level / (1 + len(played))
+    drift = np.zeros(statistics.layout.dim)
     evidence = []
-    for label, part in parts.items():
-        prior = DriftPrior.from_arms(part)
-        # The rule of Holm holds within a part, and the level is split over the parts.
-        population = replace(prior.arms, drift_level=PRIOR.drift_level / len(parts))
-        prior = replace(prior, population=population)
-        names = slopes[: part.layout.dim - 1]
-        evidence.append(ArmEvidence(one_arm(label, names), prior, part))
-    return tuple(evidence)
+    for arm in played.tolist():
+        part = _evidence_of_part(features, features.labels[arm], alone[arm], level)
+        own = drift[statistics.layout.arm(arm)]
+        for effect in part.prior.effects:
+            if effect.drifts:
+                own[effect.place] = effect.drift**2
+        evidence.append(part)
+    shared = shared_statistics(statistics, deviations, drift)
+    return (_evidence_of_part(features, EVERY_ARM, shared, level), *evidence)
+
+
+def _evidence_of_part(
+    features: ArmFeatures, label: str, statistics: ArmStatistics, level: float
+) -> ArmEvidence:
+    """Return what statistics of one arm say, its drift tested at this level."""
+    prior = DriftPrior.from_arms(statistics)
+    population = replace(prior.arms, drift_level=level)
+    slopes = features.context_names[1 : statistics.layout.dim]
+    return ArmEvidence(
+        features=one_arm(label, slopes),
+        prior=replace(prior, population=population),
+        statistics=statistics,
+    )
 
 
 def _of_arms(

@@ -129,6 +129,14 @@ class PooledArms(ReasoningPolicy):
         self.steps = deviations.steps
         self.learned = np.zeros(len(self.deviations), dtype=np.int64)
         self.rows_are_crossed = rows_are_crossed
+        self.dim = self._length()
+
+    def _length(self) -> int:
+        """Length of the features of an action."""
+        if not self.rows_are_crossed:
+            return int(self.shared.dim)
+        arms, own = self.deviations.shape
+        return int(arms * own + self.shared.dim - own)
 
     @classmethod
     def from_past(cls, past: Past, **options: Any) -> Self:
@@ -141,14 +149,6 @@ class PooledArms(ReasoningPolicy):
         deviations = fit_deviations(statistics)
         shared = AutoISD.from_arms(shared_statistics(statistics, deviations), **options)
         return cls(shared, deviations, rows_are_crossed=True)
-
-    @property
-    def dim(self) -> int:
-        """Length of the features of an action."""
-        if not self.rows_are_crossed:
-            return int(self.shared.dim)
-        arms, own = self.deviations.shape
-        return int(arms * own + self.shared.dim - own)
 
     @property
     def arms(self) -> int:
@@ -303,6 +303,7 @@ class PooledArms(ReasoningPolicy):
             [grown.covariances, np.diag(grown.spread)[None]]
         )
         grown.learned = np.append(grown.learned, grown.rounds)
+        grown.dim = grown._length()
         return grown
 
     def __getattr__(self, name: str) -> Any:
