@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from invariant_bandits.checks import Array, InputError
@@ -13,7 +14,9 @@ from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, Logit
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.logs.arms import ArmTable
+from invariant_bandits.logs.category_effects import with_category_effects
 from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.columns import Codes
 from invariant_bandits.logs.engines import run_tasks
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
@@ -46,12 +49,15 @@ class Learned(NamedTuple):
         Why arms have coefficients of their own, or share them; empty if there are no arms.
     aggregate : Aggregate
         Moments of encoded features, problems and sampled rounds.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
     features: Features
     dropped: tuple[Dropped, ...]
     reason: str
     aggregate: Aggregate
+    serving: Mapping[str, Codes] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +81,9 @@ class Scan:
     keep_rounds : bool
         Whether `moments` also returns the decoded rounds of clicks on labelled arms, for a second scan with
         the same windows.
+    codes_categories : bool
+        Whether columns with many categories become effects on the rewards of labelled arms. That is for a
+        model alone: what is judged on the same log must not have learned from its rewards.
     """
 
     log: Log
@@ -85,6 +94,7 @@ class Scan:
     keep_going: bool = False
     progress: Progress | None = None
     keep_rounds: bool = False
+    codes_categories: bool = False
     start: float = field(default_factory=time.perf_counter)
 
     def run(
@@ -121,6 +131,9 @@ class Scan:
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
         features = starting_features(self.log, options)
+        serving: dict[str, Codes] = {}
+        if self.codes_categories and isinstance(features, ArmFeatures):
+            features, serving = with_category_effects(self, features)
         aggregate = self._sampled(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
@@ -141,7 +154,13 @@ class Scan:
             arm=str(self.log.schema.arm),
             catalogue=self.log.catalogue,
         )
-        return Learned(of_arms, tuple(dropped), reason, aggregate)
+        return Learned(of_arms, tuple(dropped), reason, aggregate, serving)
+
+    def sampled_rounds(self, features: ArmFeatures) -> ArmSample:
+        """Return rounds spread evenly over the log, of features of pooled arms."""
+        sample = self._sampled(features).sample(features)
+        assert sample is not None
+        return sample
 
     def _sampled(self, features: Features) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
@@ -202,6 +221,7 @@ class Scan:
             coding_reason=learned.reason,
             sample=aggregate.sample(features),
             spool=aggregate.spool,
+            serving=learned.serving,
         )
 
     def check(self, report: QualityReport) -> None:
@@ -248,6 +268,8 @@ class LogMoments:
         learned before.
     spool : RoundSpool or None
         Of a log with labels and clicks: the decoded rounds, if the scan was asked to keep them.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
     moments: WindowedMoments
@@ -261,6 +283,7 @@ class LogMoments:
     coding_reason: str = ""
     sample: ArmSample | None = None
     spool: RoundSpool | None = field(default=None, repr=False)
+    serving: Mapping[str, Codes] = field(default_factory=dict, repr=False)
 
     def describe(self) -> str:
         """Schema, quality and features in words."""

@@ -35,6 +35,7 @@ from invariant_bandits.logs.arm_features import (
 )
 from invariant_bandits.logs.arm_moments import ArmSample
 from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.category_effects import with_codes
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
@@ -275,6 +276,7 @@ def fit_logs(
             keep_going=keep_going,
             progress=progress,
             keep_rounds=True,
+            codes_categories=True,
             **how,
         )
         read = scan.moments(raw)
@@ -291,6 +293,8 @@ def fit_logs(
             model = pooled_model(read, start, notes)
         else:
             model = model_of_log(log, read, start, options, how, notes)
+            if isinstance(model.feature_map, ArmFeatures) and read.serving:
+                model.feature_map = with_codes(model.feature_map, read.serving)
     if model.shared_slopes is not None:
         warnings.warn(
             in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2

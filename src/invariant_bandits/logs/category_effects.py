@@ -1,0 +1,134 @@
+"""Categories with many levels: what each level adds to every arm, as a random effect.
+
+Indicators of a thousand countries are too many features. The effect of a level on the rewards of an arm is
+one number instead, drawn to the arm's mean as far as the log cannot tell it from that (`fit_levels`). The
+column then becomes one feature per arm, which only that arm's rewards depend on.
+
+A regression on effects that the same rounds have shown would take their errors for signal. So the regression
+is given what the rounds of each level say, undrawn; that has the coefficient 1 by construction. Decisions and
+later logs are given the drawn effects, whose coefficient is 1 where the rounds are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.arm_deviations import fit_levels
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.columns import Codes, Column
+from invariant_bandits.logs.feature_maps import MOST_CATEGORIES, FeatureMap
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.scan import Scan
+
+MOST_EFFECTS = 1_000_000
+"""Levels times arms: some 100 MB while they are fitted."""
+LEAST_SHARE = 0.1
+"""Mean share of a level's own rounds in its effect below which the column says nothing."""
+
+
+class LevelEffects(NamedTuple):
+    """Effects of the levels of a column on the rewards of arms, each (L, A).
+
+    Attributes
+    ----------
+    undrawn : array
+        Mean reward of the level's rounds less that of the arm; 0 without rounds.
+    drawn : array
+        The same, drawn to 0, when the log ended.
+    share : float
+        Mean share of a level's own rounds in its effect.
+    """
+
+    undrawn: Array
+    drawn: Array
+    share: float
+
+
+def with_category_effects(
+    scan: Scan, features: ArmFeatures
+) -> tuple[ArmFeatures, dict[str, Codes]]:
+    """Return features whose columns of many categories are effects, and the codes to decide with by column.
+
+    Parameters
+    ----------
+    scan : Scan
+        Of a log with labelled arms.
+    features : ArmFeatures
+        That nothing was learned for yet.
+    """
+    survey = scan.log.survey()
+    arm = str(scan.log.schema.arm)
+    columns = []
+    serving: dict[str, Codes] = {}
+    for column in features.columns:
+        count = len(survey.categories.get(column.name, ()))
+        most = MOST_EFFECTS // len(features.labels)
+        if MOST_CATEGORIES < count <= most:
+            categories = survey.most_frequent(column.name, count)
+            effects = _level_effects(scan, features.labels, column.name, categories)
+            if effects.share >= LEAST_SHARE:
+                names = tuple(
+                    f"{column.name} of {arm} {label}" for label in features.labels
+                )
+                column = Column(
+                    column.name, categories, codes=_codes(effects.undrawn), parts=names
+                )
+                serving[column.name] = _codes(effects.drawn)
+        columns.append(column)
+    context = replace(features.context, columns=tuple(columns))
+    return replace(features, context=context), serving
+
+
+def with_codes(features: ArmFeatures, codes: Mapping[str, Codes]) -> ArmFeatures:
+    """Return the features with other codes of these columns."""
+    columns = tuple(
+        replace(column, codes=codes.get(column.name, column.codes))
+        for column in features.columns
+    )
+    return replace(features, context=replace(features.context, columns=columns))
+
+
+def _codes(effects: Array) -> Codes:
+    return tuple(tuple(row) for row in effects.tolist())
+
+
+def _level_effects(
+    scan: Scan, labels: tuple[str, ...], name: str, categories: tuple[str, ...]
+) -> LevelEffects:
+    """Return the effects of these categories of a column, from one pass over the log."""
+    # The column as one number, the index of the category from 1; 0 where it is missing.
+    index = tuple((float(place),) for place in range(1, 1 + len(categories)))
+    column = Column(name, categories, codes=index, parts=(name,))
+    sample = scan.sampled_rounds(ArmFeatures(FeatureMap((column,)), labels, "pooled"))
+    codes = sample.contexts[:, 1].astype(np.int64) - 1
+    arms = np.asarray(sample.arms)
+    plays = np.bincount(arms, minlength=len(labels))
+    means = np.bincount(arms, sample.rewards, len(labels)) / np.maximum(plays, 1)
+    known = codes >= 0
+    rewards = (sample.rewards - means[arms])[known]
+    cells = codes[known] * len(labels) + arms[known]
+    rounds = (np.ones((len(cells), 1)), rewards, cells, sample.windows[known])
+    size = len(categories) * len(labels)
+    fit = fit_levels(
+        lambda: [rounds],
+        dim=1,
+        arms=size,
+        windows=scan.windows.count,
+        clicks=False,
+    )
+    count = np.bincount(cells, minlength=size)
+    undrawn = np.bincount(cells, rewards, size) / np.maximum(count, 1)
+    # A level with n rounds has the variance l, and the share 1 − l/τ² comes from these.
+    own_share = 1.0 - fit.covariances[:, 0, 0] / fit.spread[0]
+    shape = (len(categories), len(labels))
+    return LevelEffects(
+        undrawn=undrawn.reshape(shape),
+        drawn=fit.means[:, 0].reshape(shape),
+        share=float(own_share @ count / max(count.sum(), 1)),
+    )
