@@ -547,11 +547,9 @@ class ArmFeatures:
             raise InputError(
                 f"arm {label!r} is there already, or was: labels are never used again"
             )
-        if self.matched:
-            columns = format_names(list(self.matched))
-            raise InputError(
-                f"arm {label!r} would need columns of its own for {columns}"
-            )
+        grown = self
+        for name in self.matched or {}:
+            grown = grown._with_effects_of(label, name)
         table = None
         if self.catalogue is not None:
             own = (
@@ -563,7 +561,37 @@ class ArmFeatures:
                     finite_array("catalogue", own, (len(self.catalogue_names),)),
                 ]
             )
-        return replace(self, labels=(*self.labels, label), catalogue=table)
+        return replace(grown, labels=(*self.labels, label), catalogue=table)
+
+    def _with_effects_of(self, label: str, group: str) -> ArmFeatures:
+        """Return these features with the feature of a new arm in a group of effects of categories, all 0."""
+        names = dict(self.matched or {})[group]
+        context = self.context
+        coded = [column for column in context.columns if column.parts == names]
+        if not coded or context.kept is None or context.shift is None:
+            raise InputError(
+                f"arm {label!r} would need a column of its own for {group}"
+            )
+        name = f"{names[0].removesuffix(self.labels[0])}{label}"
+        grown = replace(
+            coded[0],
+            parts=(*names, name),
+            codes=tuple((*numbers, 0.0) for numbers in coded[0].codes),
+        )
+        # The new feature stands behind those of the group, and is kept and scaled as they are.
+        place = context.encoded_names.index(names[-1]) + 1
+        like = context.names.index(names[0])
+        context = replace(
+            context,
+            columns=tuple(
+                grown if column is coded[0] else column for column in context.columns
+            ),
+            kept=np.append(context.kept + (context.kept >= place), place),
+            shift=np.append(context.shift, context.shift[like]),
+            scale=np.append(context.scale, np.asarray(context.scale)[like]),
+        )
+        matched = {**(self.matched or {}), group: (*names, name)}
+        return replace(self, context=context, matched=matched)
 
 
 def one_arm(label: str, names: Sequence[str]) -> ArmFeatures:

@@ -20,6 +20,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_deviations import fit_levels
 from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.columns import Codes, Column
 from invariant_bandits.logs.feature_maps import MOST_CATEGORIES, FeatureMap
 
@@ -50,10 +51,30 @@ class LevelEffects(NamedTuple):
     share: float
 
 
-def with_category_effects(
-    scan: Scan, features: ArmFeatures
-) -> tuple[ArmFeatures, dict[str, Codes]]:
-    """Return features whose columns of many categories are effects, and the codes to decide with by column.
+class CodedCategories(NamedTuple):
+    """Features with columns of many categories coded or left out.
+
+    Attributes
+    ----------
+    features : ArmFeatures
+        The features, with the codes that a regression is given.
+    serving : dict of str to codes
+        The codes that decisions are given, by column.
+    dropped : list of Dropped
+        Columns that were left out.
+    """
+
+    features: ArmFeatures
+    serving: dict[str, Codes]
+    dropped: list[Dropped]
+
+
+def code_categories(
+    scan: Scan, features: ArmFeatures, max_categories: int
+) -> CodedCategories:
+    """Replace columns of many categories by their effects on the rewards of every arm.
+
+    They are left out if the scan is not for a fit, or if their effects cannot be seen.
 
     Parameters
     ----------
@@ -61,28 +82,46 @@ def with_category_effects(
         Of a log with labelled arms.
     features : ArmFeatures
         That nothing was learned for yet.
+    max_categories : int
+        Columns with up to so many categories, and at least 100, have indicators.
     """
     survey = scan.log.survey()
     arm = str(scan.log.schema.arm)
     columns = []
+    dropped = []
     serving: dict[str, Codes] = {}
     for column in features.columns:
         count = len(survey.categories.get(column.name, ()))
+        if count <= max(MOST_CATEGORIES, max_categories):
+            columns.append(column)
+            continue
+        if not scan.codes_categories:
+            note = f"{column.name} is left out: only a fit learns the effects of its {count:,} categories"
+            if note not in scan.log.notes:
+                scan.log.notes += (note,)
+            continue
         most = MOST_EFFECTS // len(features.labels)
-        if MOST_CATEGORIES < count <= most:
-            categories = survey.most_frequent(column.name, count)
-            effects = _level_effects(scan, features.labels, column.name, categories)
-            if effects.share >= LEAST_SHARE:
-                names = tuple(
-                    f"{column.name} of {arm} {label}" for label in features.labels
-                )
-                column = Column(
-                    column.name, categories, codes=_codes(effects.undrawn), parts=names
-                )
-                serving[column.name] = _codes(effects.drawn)
-        columns.append(column)
+        categories = survey.most_frequent(column.name, most)
+        effects = _level_effects(scan, features.labels, column.name, categories)
+        if effects.share < LEAST_SHARE:
+            why = f"no effect of its {count:,} categories on any arm can be seen"
+            dropped.append(Dropped(column.name, {}, why))
+            continue
+        names = tuple(f"{column.name} of {arm} {label}" for label in features.labels)
+        codes = _codes(effects.undrawn)
+        columns.append(Column(column.name, categories, codes=codes, parts=names))
+        serving[column.name] = _codes(effects.drawn)
     context = replace(features.context, columns=tuple(columns))
-    return replace(features, context=context), serving
+    return CodedCategories(replace(features, context=context), serving, dropped)
+
+
+def category_notes(serving: Mapping[str, Codes]) -> list[str]:
+    """Say of which columns the categories are coded by their effects."""
+    return [
+        f"the {len(codes):,} categories of {name} are one feature per arm: their effect on its rewards, drawn"
+        " to the mean of the arm"
+        for name, codes in serving.items()
+    ]
 
 
 def with_codes(features: ArmFeatures, codes: Mapping[str, Codes]) -> ArmFeatures:

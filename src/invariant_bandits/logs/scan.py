@@ -14,7 +14,7 @@ from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, Logit
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.category_effects import with_category_effects
+from invariant_bandits.logs.category_effects import code_categories
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.columns import Codes
 from invariant_bandits.logs.engines import run_tasks
@@ -132,8 +132,10 @@ class Scan:
         """
         features = starting_features(self.log, options)
         serving: dict[str, Codes] = {}
-        if self.codes_categories and isinstance(features, ArmFeatures):
-            features, serving = with_category_effects(self, features)
+        left_out: list[Dropped] = []
+        if isinstance(features, ArmFeatures) and features.coding != "pooled":
+            coded = code_categories(self, features, options.max_categories)
+            features, serving, left_out = coded
         aggregate = self._sampled(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
@@ -154,6 +156,7 @@ class Scan:
             arm=str(self.log.schema.arm),
             catalogue=self.log.catalogue,
         )
+        dropped = [*left_out, *dropped]
         return Learned(of_arms, tuple(dropped), reason, aggregate, serving)
 
     def sampled_rounds(self, features: ArmFeatures) -> ArmSample:

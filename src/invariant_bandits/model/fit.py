@@ -35,7 +35,7 @@ from invariant_bandits.logs.arm_features import (
 )
 from invariant_bandits.logs.arm_moments import ArmSample
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.category_effects import with_codes
+from invariant_bandits.logs.category_effects import category_notes, with_codes
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
@@ -285,7 +285,8 @@ def fit_logs(
         unequal = missing_rewards_note(log)
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
-        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
+        coded = category_notes(read.serving)
+        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare, *coded)
         if (
             isinstance(read.feature_map, ArmFeatures)
             and read.feature_map.coding == "pooled"
