@@ -126,6 +126,7 @@ def likeliest_spread(
     unsure: Array,
     spread: Array,
     least: float,
+    steps: int,
 ) -> Array:
     """Return τ² (w,) after steps of expectation–maximisation: the mean of E[δ²] over the arms that were seen.
 
@@ -137,7 +138,7 @@ def likeliest_spread(
     H = H[seen]
     scores = (H @ deviations[seen][:, :, None])[:, :, 0] + sums.E.sum(axis=0)[seen]
     count = max(len(H), 1)
-    for _ in range(ARM.spread_steps):
+    for _ in range(steps):
         remaining = _inverses(H + np.diag(1.0 / spread))
         means = (remaining @ scores[:, :, None])[:, :, 0]
         variances = np.diagonal(remaining, axis1=1, axis2=2) + unsure[seen]
@@ -187,7 +188,9 @@ def fit_deviations(statistics: ArmStatistics) -> ArmDeviations:
         sums = sums._replace(g=g, E=layout.by_arm(scores))
         step = newton_step(sums, deviations, spread)
         before = spread
-        spread = likeliest_spread(sums, deviations, step.unsure, spread, least)
+        spread = likeliest_spread(
+            sums, deviations, step.unsure, spread, least, ARM.few_spread_steps
+        )
         theta = theta + step.theta
         deviations = step.deviations
         if (np.abs(spread - before) <= ARM.level_tolerance * spread).all():
@@ -389,7 +392,12 @@ def fit_levels(
         least = least or max(EXACT * sums.squares / sums.rounds, TINY)
         step = newton_step(sums, levels, spread)
         spread = likeliest_spread(
-            sums, levels, step.unsure, spread, ARM.least_spread * (noise or 1.0)
+            sums,
+            levels,
+            step.unsure,
+            spread,
+            ARM.least_spread * (noise or 1.0),
+            ARM.spread_steps,
         )
         step = newton_step(sums, levels, spread)
         move = step.theta

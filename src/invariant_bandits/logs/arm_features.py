@@ -581,6 +581,7 @@ class ArmFeatures:
         # The new feature stands behind those of the group, and is kept and scaled as they are.
         place = context.encoded_names.index(names[-1]) + 1
         like = context.names.index(names[0])
+        scale = np.asarray(context.scale)
         context = replace(
             context,
             columns=tuple(
@@ -588,7 +589,7 @@ class ArmFeatures:
             ),
             kept=np.append(context.kept + (context.kept >= place), place),
             shift=np.append(context.shift, context.shift[like]),
-            scale=np.append(context.scale, np.asarray(context.scale)[like]),
+            scale=np.append(scale, scale[like]),
         )
         matched = {**(self.matched or {}), group: (*names, name)}
         return replace(self, context=context, matched=matched)

@@ -1,7 +1,7 @@
 """Categories with many levels: what each level adds to every arm, as a random effect.
 
 Indicators of a thousand countries are too many features. The effect of a level on the rewards of an arm is
-one number instead, drawn to the arm's mean as far as the log cannot tell it from that (`fit_levels`). The
+one number instead, drawn to the arm's mean as far as the log cannot tell it from that. The
 column then becomes one feature per arm, which only that arm's rewards depend on.
 
 A regression on effects that the same rounds have shown would take their errors for signal. So the regression
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_deviations import fit_levels
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.columns import Codes, Column
@@ -79,7 +78,7 @@ def code_categories(
     Parameters
     ----------
     scan : Scan
-        Of a log with labelled arms.
+        Of a log with labelled arms; its `fit_levels` fits the effects.
     features : ArmFeatures
         That nothing was learned for yet.
     max_categories : int
@@ -95,7 +94,7 @@ def code_categories(
         if count <= max(MOST_CATEGORIES, max_categories):
             columns.append(column)
             continue
-        if not scan.codes_categories:
+        if scan.fit_levels is None:
             note = f"{column.name} is left out: only a fit learns the effects of its {count:,} categories"
             if note not in scan.log.notes:
                 scan.log.notes += (note,)
@@ -154,7 +153,8 @@ def _level_effects(
     cells = codes[known] * len(labels) + arms[known]
     rounds = (np.ones((len(cells), 1)), rewards, cells, sample.windows[known])
     size = len(categories) * len(labels)
-    fit = fit_levels(
+    assert scan.fit_levels is not None
+    fit = scan.fit_levels(
         lambda: [rounds],
         dim=1,
         arms=size,

@@ -81,9 +81,10 @@ class Scan:
     keep_rounds : bool
         Whether `moments` also returns the decoded rounds of clicks on labelled arms, for a second scan with
         the same windows.
-    codes_categories : bool
-        Whether columns with many categories become effects on the rewards of labelled arms. That is for a
-        model alone: what is judged on the same log must not have learned from its rewards.
+    fit_levels : callable, optional
+        `arm_deviations.fit_levels`: columns with many categories then become effects on the rewards of
+        labelled arms. That is for a model alone: what is judged on the same log must not have learned from
+        its rewards.
     """
 
     log: Log
@@ -94,7 +95,7 @@ class Scan:
     keep_going: bool = False
     progress: Progress | None = None
     keep_rounds: bool = False
-    codes_categories: bool = False
+    fit_levels: Callable[..., Any] | None = None
     start: float = field(default_factory=time.perf_counter)
 
     def run(

@@ -276,7 +276,7 @@ def fit_logs(
             keep_going=keep_going,
             progress=progress,
             keep_rounds=True,
-            codes_categories=True,
+            fit_levels=fit_levels,
             **how,
         )
         read = scan.moments(raw)
