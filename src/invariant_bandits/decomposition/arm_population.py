@@ -196,6 +196,8 @@ class ArmPopulation:
         Rounds of every arm.
     context_square : array, shape (d, d)
         Mean of zzᵀ over the log.
+    drift_level : float
+        Level of the tests of drift, for all effects together (Holm 1979).
     """
 
     layout: ArmLayout
@@ -217,6 +219,9 @@ class ArmPopulation:
     evidence: EffectEvidence
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, covariance_spec(("d", "d"))]
+    drift_level: Annotated[float, partial(number_between, low=0.0, high=1.0)] = (
+        PRIOR.drift_level
+    )
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
@@ -282,7 +287,7 @@ class ArmPopulation:
             key=p_value.__getitem__,
         )
         # The k-th smallest p-value is held against level/(tests − k); the first failure ends the list.
-        limits = PRIOR.drift_level / np.arange(len(tested), 0, -1)
+        limits = self.drift_level / np.arange(len(tested), 0, -1)
         rejected = np.logical_and.accumulate(p_value[tested] <= limits)
         return set(tested[: rejected.sum()])
 

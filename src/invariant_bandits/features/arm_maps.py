@@ -44,6 +44,7 @@ from invariant_bandits.features.sharing import (
     effective_rounds,
     most_different_slopes,
     most_own_coefficients,
+    needs_blocks,
     slopes_differ,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -149,8 +150,13 @@ class ArmFeatures(FeatureMap):
         return CoefficientGroups(arms=arms, own=self.own, shared=shared)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether arms have so many coefficients of their own that each has a covariance of its own."""
+        return False
+
+    @property
     def population(self) -> ArmFeatures:
-        """What all arms share, as features of one arm, if they are shrunk towards it; else these features."""
+        """What all arms share, as features of one arm, if it is fitted apart; else these features."""
         return self
 
     @property
@@ -381,13 +387,42 @@ class ArmFeatures(FeatureMap):
             raise InputError(
                 f"arm {label!r} is there already, or was: labels are never used again"
             )
-        if self.matched:
-            columns = format_names(list(self.matched))
-            raise InputError(
-                f"arm {label!r} would need columns of its own for {columns}"
-            )
+        grown = self
+        for group in self.matched:
+            grown = grown._with_effects_of(label, group)
         traits = self.traits.with_arm(features)
-        return replace(self, labels=(*self.labels, label), traits=traits)
+        return replace(grown, labels=(*self.labels, label), traits=traits)
+
+    def _with_effects_of(self, label: str, group: str) -> Self:
+        """Return these features with the feature of a new arm in a group of effects of categories, all 0."""
+        names = self.matched[group]
+        context = self.context
+        coded = [column for column in context.columns if column.parts == names]
+        if not coded or context.kept is None or context.shift is None:
+            raise InputError(
+                f"arm {label!r} would need a column of its own for {group}"
+            )
+        name = f"{names[0].removesuffix(self.labels[0])}{label}"
+        grown = replace(
+            coded[0],
+            parts=(*names, name),
+            codes=tuple((*numbers, 0.0) for numbers in coded[0].codes),
+        )
+        # The new feature stands behind those of the group, and is kept and scaled as they are.
+        place = context.encoded_names.index(names[-1]) + 1
+        like = context.names.index(names[0])
+        scale = np.asarray(context.scale)
+        context = replace(
+            context,
+            columns=tuple(
+                grown if column is coded[0] else column for column in context.columns
+            ),
+            kept=np.append(context.kept + (context.kept >= place), place),
+            shift=np.append(context.shift, context.shift[like]),
+            scale=np.append(scale, scale[like]),
+        )
+        matched = {**self.matched, group: (*names, name)}
+        return replace(self, context=context, matched=matched)
 
     def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
         """Return these features with those labels as new arms that they lack."""
@@ -404,6 +439,16 @@ class ArmCoefficients(ArmFeatures):
 
     Parameters are those of ArmFeatures.
     """
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether arms have so many coefficients of their own that each has a covariance of its own."""
+        return needs_blocks(len(self.labels), self.own)
+
+    @property
+    def population(self) -> ArmFeatures:
+        """What all arms share, as features of one arm, if each arm has a covariance; else these features."""
+        return one_arm(EVERY_ARM, self.context_names[1:]) if self.is_wide else self
 
     @cached_property
     def entries(self) -> Array:
@@ -578,8 +623,7 @@ class PooledLevels(ArmFeatures):
     @property
     def population(self) -> SharedSlopes:
         """What all arms share, as features of one arm."""
-        columns = tuple(map(Column, self.names[1:]))
-        return SharedSlopes(RowFeatures(columns), (EVERY_ARM,))
+        return one_arm(EVERY_ARM, self.names[1:])
 
     @property
     def sample_size(self) -> int:
@@ -610,3 +654,8 @@ class PooledLevels(ArmFeatures):
         crossed = start.most_crossed(len(start.traits.names), moments)
         why = f"{len(self.labels):,} arms have a level each, pooled towards their population"
         return LearnedMap(replace(start, crossed=crossed), dropped, f"pooled, {why}")
+
+
+def one_arm(label: str, names: Sequence[str]) -> SharedSlopes:
+    """Return the features of one arm with slopes of these names."""
+    return SharedSlopes(RowFeatures(tuple(map(Column, names))), (label,))

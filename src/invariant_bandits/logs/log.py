@@ -545,13 +545,13 @@ class Log:
         """
         require_offered(self.schema)
         log = in_time_order(self)
+        options = features or FeatureOptions()
+        expanding = read_feature_map(log, options)
         notes = list(log.notes)
         if log is not self:
             notes.append(
                 "the rounds were not in the order of time and have been sorted by it"
             )
-        options = features or FeatureOptions()
-        expanding = read_feature_map(log, options)
         weights = None
         if weight_missing:
             weights = MissingWeights(log, weight_missing)

@@ -235,15 +235,16 @@ def _features(model: Model) -> Section:
 
 def _levels(policy: PooledArms, arms: ArmTable) -> Section:
     """The most played of many arms, with their levels about the population."""
-    error = np.sqrt(policy.variances)
+    levels = policy.deviations[:, 0]
+    error = np.sqrt(policy.covariances[:, 0, 0])
     plays = np.array([arm.plays for arm in arms.arms])
     rows: list[list[Cell]] = []
     for index in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
         arm = arms.arms[index]
-        level = _with_error(1.0, policy.levels[index], error[index])
+        level = _with_error(1.0, levels[index], error[index])
         rows.append([arm.label, number(f"{arm.plays:,}"), level])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
-    deviation = float(np.sqrt(policy.spread))
+    deviation = float(np.sqrt(policy.spread[0]))
     few = int((error > 0.5 * deviation).sum())
     words = (
         f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
@@ -257,7 +258,7 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
     policy = unwrapped(model.policy)
-    if isinstance(policy, PooledArms):
+    if isinstance(policy, PooledArms) and not policy.rows_are_crossed:
         return _levels(policy, arms)
     mean, error, played = values.arm_rewards(model)
     recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
