@@ -174,12 +174,13 @@ def test_which_columns_cannot_change_the_choice():
 def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
     assert chosen_coding("auto", 5, 7, 50_000)[:2] == ("own", 7)
     assert chosen_coding("auto", 50, 12, 1_000_000)[:2] == ("own", 12)
-    assert chosen_coding("auto", 50, 13, 1_000_000) == (
+    assert chosen_coding("auto", 50, 21, 2_100, differ=False)[:2] == ("own", 21)
+    assert chosen_coding("auto", 50, 31, 1_000_000) == (
         "partial",
-        7,
-        "50 arms × 13 coefficients are 650, more than 600; own slopes for the 6 of 12 that differ most",
+        29,
+        "50 arms × 31 coefficients are 1,550, more than 1,500; own slopes for the 28 of 30 that differ most",
     )
-    assert chosen_coding("auto", 2, 401, 1_000_000)[0] == "shared"
+    assert chosen_coding("auto", 2, 1501, 1_000_000)[0] == "shared"
     assert chosen_coding("auto", 5, 7, 300)[0] == "own"
     assert chosen_coding("auto", 5, 7, 300, differ=False)[0] == "shared"
     assert chosen_coding("auto", 5, 7, 350, differ=False)[0] == "own"

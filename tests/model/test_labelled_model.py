@@ -302,7 +302,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     )
     with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(table)
-    prior = model.arm_evidence()[0]
+    prior = model.arm_evidence()[0].prior
     assert isinstance(model.feature_map, SharedSlopes)
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3

@@ -213,6 +213,8 @@ class ArmPopulation:
         Rounds of every arm.
     context_square : array, shape (d, d)
         Mean of zzᵀ over the log.
+    drift_level : float
+        Level of the tests of drift, for all effects together (Holm 1979).
     """
 
     layout: ArmLayout
@@ -234,6 +236,9 @@ class ArmPopulation:
     evidence: EffectEvidence
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, covariance_spec(("d", "d"))]
+    drift_level: Annotated[float, partial(number_between, low=0.0, high=1.0)] = (
+        PRIOR.drift_level
+    )
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
@@ -301,7 +306,7 @@ class ArmPopulation:
         order = np.argsort(weighted, kind="stable")
         # Each is held against the level over all weights that remain; the first failure ends the list.
         remaining = np.cumsum(weights[order][::-1])[::-1]
-        rejected = weighted[order] <= PRIOR.drift_level / remaining
+        rejected = weighted[order] <= self.drift_level / remaining
         return set(tested[order][np.logical_and.accumulate(rejected)].tolist())
 
     @property

@@ -17,6 +17,11 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.arm_deviations import (
+    fit_deviations,
+    shared_statistics,
+    statistics_by_arm,
+)
 from invariant_bandits.decomposition.arm_effects import (
     ConditionedWindows,
     condition_windows,
@@ -36,9 +41,11 @@ from invariant_bandits.decomposition.estimator import (
     mixture_name,
     readable_directions,
 )
+from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.features.arm_maps import TIMES, ArmFeatures
+from invariant_bandits.features.arm_maps import TIMES, ArmFeatures, one_arm
+from invariant_bandits.features.catalogue import EVERY_ARM
 from invariant_bandits.features.sharing import has_binary_rewards
 
 BREAK_LEVEL = 0.01
@@ -244,8 +251,10 @@ def _paths_of_arms(model: Any) -> list[EffectPath]:
     known = _computed_paths.get(model)
     if known is not None and all(map(is_, known.inputs, inputs)):
         return known.paths
-    population = model.feature_map.population
-    paths = _strongest_first(_of_arms(population, *model.arm_evidence()))
+    paths = []
+    for evidence in model.arm_evidence():
+        paths += _of_arms(*evidence)
+    paths = _strongest_first(paths)
     _computed_paths[model] = _ComputedPaths(inputs, paths)
     return paths
 
@@ -264,12 +273,83 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
     if effect.arm >= 0:
         return features.labels[effect.arm], names[effect.coefficient]
     if effect.place < dim:
-        return SHARED, features.names[effect.place]
+        owner = features.labels[0] if len(features.labels) == 1 else SHARED
+        return owner, features.names[effect.place]
     terms, place = features.catalogue_terms[0], effect.place - dim
     if place < own * len(terms):
         return terms[place // own], names[place % own]
     term, slope = divmod(place - own * len(terms), slopes)
     return terms[term], names[1 + slope]
+
+
+class ArmEvidence(NamedTuple):
+    """What a log says of labelled arms that are fitted together.
+
+    Attributes
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    prior : DriftPrior
+        Of their coefficients.
+    statistics : ArmStatistics
+        Per window.
+    """
+
+    features: ArmFeatures
+    prior: DriftPrior
+    statistics: ArmStatistics
+
+
+def arm_evidence(
+    features: ArmFeatures, statistics: ArmStatistics, known: Any
+) -> tuple[ArmEvidence, ...]:
+    """Return what a log says of its arms: of all together or, of many coefficients, arm by arm.
+
+    Many coefficients are judged by the rounds of each arm alone, and by all rounds for what arms share.
+
+    Parameters
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    statistics : ArmStatistics
+        Of the same coefficients.
+    known : DriftPrior, or anything else
+        The prior that the model's policy has; it is used if it is one of arms.
+    """
+    is_known = isinstance(known, DriftPrior) and known.population is not None
+    if not features.is_wide:
+        prior = known if is_known else DriftPrior.from_arms(statistics)
+        return (ArmEvidence(features, prior, statistics),)
+    deviations = fit_deviations(statistics)
+    played = np.flatnonzero(statistics.rounds.sum(axis=0) > 0)
+    alone = statistics_by_arm(statistics, deviations)
+    # The rule of Holm holds within a part, and the level is split over the parts.
+    level = PRIOR.drift_level / (1 + len(played))
+    drift = np.zeros(statistics.layout.dim)
+    evidence = []
+    for arm in played.tolist():
+        part = _evidence_of_part(features, features.labels[arm], alone[arm], level)
+        own = drift[statistics.layout.arm(arm)]
+        for effect in part.prior.effects:
+            if effect.drifts:
+                own[effect.place] = effect.drift**2
+        evidence.append(part)
+    shared = shared_statistics(statistics, deviations, drift)
+    return (_evidence_of_part(features, EVERY_ARM, shared, level), *evidence)
+
+
+def _evidence_of_part(
+    features: ArmFeatures, label: str, statistics: ArmStatistics, level: float
+) -> ArmEvidence:
+    """Return what statistics of one arm say, its drift tested at this level."""
+    prior = DriftPrior.from_arms(statistics)
+    population = replace(prior.arms, drift_level=level)
+    slopes = features.context_names[1 : statistics.layout.dim]
+    return ArmEvidence(
+        features=one_arm(label, slopes),
+        prior=replace(prior, population=population),
+        statistics=statistics,
+    )
 
 
 def _of_arms(
@@ -356,10 +436,10 @@ class FinalEffect:
         return at - rest, at * (1.0 - at) * error
 
 
-def final_arm_effects(model: Any) -> list[FinalEffect]:
-    """Every effect of a model of labelled arms that is one coefficient, where the logs ended."""
-    features = model.feature_map.population
-    prior, statistics = model.arm_evidence()
+def final_arm_effects(
+    features: ArmFeatures, prior: DriftPrior, statistics: ArmStatistics
+) -> list[FinalEffect]:
+    """Every effect that is one coefficient, where the logs ended; features: those of the prior."""
     windows, dim = _windows_of_arms(prior, statistics), prior.layout.dim
     result = []
     for effect in prior.effects:

@@ -739,7 +739,7 @@ def expected_value(
             weight_missing=weight_missing,
         )
         feedback = read.feedback
-        if not spec.keeps_baseline and model.arms is None:
+        if not (spec.keeps_baseline or model.feature_map.has_levels):
             # Features count from the mean of the earlier choices, as the model's do.
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)

@@ -19,7 +19,7 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.features.arm_maps import PooledLevels
+from invariant_bandits.features.arm_maps import OwnCoefficients, SharedSlopes
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.spill import RowCollector
 
@@ -376,8 +376,8 @@ def _column_names(feedback: Feedback) -> list[tuple[str, str]]:
 def _positions(feedback: Feedback) -> range:
     """Positions whose choices are compared: none of labelled arms, whose levels are features."""
     of_arms = feedback.arm_features
-    is_pooled = isinstance(of_arms, PooledLevels)
-    if of_arms is not None and not is_pooled and of_arms.dim == feedback.dim:
+    levels = OwnCoefficients | SharedSlopes
+    if isinstance(of_arms, levels) and of_arms.dim == feedback.dim:
         return range(0)
     return range(min(int(feedback.counts.max()), MOST_POSITIONS))
 

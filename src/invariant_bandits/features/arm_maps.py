@@ -10,7 +10,7 @@ f(a) ⊗ x], the position of the arm and what all arms share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, compress
@@ -44,6 +44,7 @@ from invariant_bandits.features.sharing import (
     effective_rounds,
     most_different_slopes,
     most_own_coefficients,
+    needs_blocks,
     slopes_differ,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -149,8 +150,13 @@ class ArmFeatures(FeatureMap):
         return CoefficientGroups(arms=arms, own=self.own, shared=shared)
 
     @property
+    def is_wide(self) -> bool:
+        """Whether arms have so many coefficients of their own that each has a covariance of its own."""
+        return False
+
+    @property
     def population(self) -> ArmFeatures:
-        """What all arms share, as features of one arm, if they are shrunk towards it; else these features."""
+        """What all arms share, as features of one arm, if it is fitted apart; else these features."""
         return self
 
     @property
@@ -217,21 +223,6 @@ class ArmFeatures(FeatureMap):
         size = 1 + self.explaining.shape[1]
         known = np.asarray(~weights[:, size:].any(axis=1))
         return tuple(compress(names, known.tolist())), weights[known, :size]
-
-    @cached_property
-    def entries(self) -> Array:
-        """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
-        own = np.tile(self.own_entries[:, : self.own], (1, len(self.labels)))
-        shared = np.tile(self.own_entries[:, self.own :], (1, 1 + self.crossed))
-        return np.hstack([own, shared])
-
-    @cached_property
-    def factors(self) -> Array:
-        """What each feature multiplies that entry by, by arm (A, p)."""
-        arms = len(self.labels)
-        own = np.repeat(np.eye(arms), self.own, axis=1)
-        multiples = np.column_stack([np.ones(arms), self.catalogue[:, : self.crossed]])
-        return np.hstack([own, np.repeat(multiples, self.width - self.own, axis=1)])
 
     # -- applying --
 
@@ -308,17 +299,17 @@ class ArmFeatures(FeatureMap):
         z = np.hstack([blocks.sum(axis=1), shared])
         return self._features(z, blocks[:, :, 0].argmax(axis=1))
 
-    def turned_into(self, kind: type[Kind], **others: Any) -> Kind:
-        """Return a map of another kind, of the same context and arms, with these `others` of its fields."""
-        same = {each.name: getattr(self, each.name) for each in fields(ArmFeatures)}
-        return kind(**(same | others))
-
     def with_own_slopes(self) -> ArmFeatures:
         """Return these features with own slopes for all columns, or for as many as a model carries.
 
         The features themselves, if every column can change the choice already.
         """
         return self
+
+    def turned_into(self, kind: type[Kind], **others: Any) -> Kind:
+        """Return a map of another kind, of the same context and arms, with these `others` of its fields."""
+        same = {each.name: getattr(self, each.name) for each in fields(ArmFeatures)}
+        return kind(**(same | others))
 
     def index(self, label: str) -> int:
         """Return the index of an arm; InputError names the known ones."""
@@ -331,51 +322,13 @@ class ArmFeatures(FeatureMap):
     # -- reading a log --
 
     @property
-    def cells(self) -> int:
-        """Number of moments per window: one per arm."""
-        return len(self.labels)
-
-    @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log while its moments are summed."""
         return SAMPLE_ROUNDS
 
-    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
-        """Return moments of whole contexts by arm."""
-        return ArmMoments(moments, self, edges)
-
     def with_missing_indicators(self, missing: Collection[str]) -> Self:
         """Return these features, nothing learned yet, with indicators of missing values."""
         return replace(self, context=self.context.with_missing_indicators(missing))
-
-    def learned(
-        self,
-        moments: WindowedMoments,
-        options: FeatureOptions,
-        catalogue: Catalogue | None = None,
-    ) -> LearnedMap:
-        """Return the map of arms that share what the log cannot tell apart."""
-        arms = len(self.labels)
-        pooled = moments.regrouped(np.arange(0, moments.windows, arms))
-        matched = matched_features(self.context.encoded_names, self.labels, self.arm)
-        start, dropped = self._with_context(pooled, matched, catalogue)
-        # What an arm has beside slopes is its level.
-        crossed = start.most_crossed(arms, moments)
-        columns = np.array(start._plain, dtype=np.int64) - 1
-        entries = 1 + start.context.standardisation()[0][columns]
-        choice = start._coding(moments, options.arm_model, entries, crossed)
-        features: ArmFeatures
-        if choice.coding == "own":
-            features = start.turned_into(OwnCoefficients)
-        elif choice.coding == "shared":
-            features = start.turned_into(SharedSlopes, crossed=crossed)
-        else:
-            # The slopes that differ most become the first ones, which arms have of their own.
-            most = choice.own - 1
-            ranked = most_different_slopes(moments, arms, entries, most)
-            context = start.context.reordered(columns[ranked])
-            features = start.turned_into(SharedSlopes, context=context, own_slopes=most)
-        return LearnedMap(features, dropped, f"{choice.coding}, {choice.reason}")
 
     def most_crossed(self, taken: int, moments: WindowedMoments) -> int:
         """Return how many features of the catalogue the log lets have products with the slopes.
@@ -421,6 +374,139 @@ class ArmFeatures(FeatureMap):
         start = replace(self, context=context, matched=matched, traits=traits)
         return start, dropped
 
+    # -- growing --
+
+    def with_arm(
+        self, label: str, features: Mapping[str, Any] | None = None
+    ) -> ArmFeatures:
+        """Return these features with one more arm, the last.
+
+        Its features are values by the columns of the catalogue, the mean where none is given.
+        """
+        if label in self.labels:
+            raise InputError(
+                f"arm {label!r} is there already, or was: labels are never used again"
+            )
+        grown = self
+        for group in self.matched:
+            grown = grown._with_effects_of(label, group)
+        traits = self.traits.with_arm(features)
+        return replace(grown, labels=(*self.labels, label), traits=traits)
+
+    def _with_effects_of(self, label: str, group: str) -> Self:
+        """Return these features with the feature of a new arm in a group of effects of categories, all 0."""
+        names = self.matched[group]
+        context = self.context
+        coded = [column for column in context.columns if column.parts == names]
+        if not coded or context.kept is None or context.shift is None:
+            raise InputError(
+                f"arm {label!r} would need a column of its own for {group}"
+            )
+        name = f"{names[0].removesuffix(self.labels[0])}{label}"
+        grown = replace(
+            coded[0],
+            parts=(*names, name),
+            codes=tuple((*numbers, 0.0) for numbers in coded[0].codes),
+        )
+        # The new feature stands behind those of the group, and is kept and scaled as they are.
+        place = context.encoded_names.index(names[-1]) + 1
+        like = context.names.index(names[0])
+        scale = np.asarray(context.scale)
+        context = replace(
+            context,
+            columns=tuple(
+                grown if column is coded[0] else column for column in context.columns
+            ),
+            kept=np.append(context.kept + (context.kept >= place), place),
+            shift=np.append(context.shift, context.shift[like]),
+            scale=np.append(scale, scale[like]),
+        )
+        matched = {**self.matched, group: (*names, name)}
+        return replace(self, context=context, matched=matched)
+
+    def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
+        """Return these features with those labels as new arms that they lack."""
+        features = self
+        for label in labels:
+            if label not in self.labels:
+                features = features.with_arm(label)
+        return features
+
+
+@dataclass(frozen=True, eq=False)
+class ArmCoefficients(ArmFeatures):
+    """Maps in which every arm has coefficients: a log is read as moments per window and arm.
+
+    Parameters are those of ArmFeatures.
+    """
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether arms have so many coefficients of their own that each has a covariance of its own."""
+        return needs_blocks(len(self.labels), self.own)
+
+    @property
+    def population(self) -> ArmFeatures:
+        """What all arms share, as features of one arm, if each arm has a covariance; else these features."""
+        return one_arm(EVERY_ARM, self.context_names[1:]) if self.is_wide else self
+
+    @cached_property
+    def entries(self) -> Array:
+        """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
+        own = np.tile(self.own_entries[:, : self.own], (1, len(self.labels)))
+        shared = np.tile(self.own_entries[:, self.own :], (1, 1 + self.crossed))
+        return np.hstack([own, shared])
+
+    @cached_property
+    def factors(self) -> Array:
+        """What each feature multiplies that entry by, by arm (A, p)."""
+        arms = len(self.labels)
+        own = np.repeat(np.eye(arms), self.own, axis=1)
+        multiples = np.column_stack([np.ones(arms), self.catalogue[:, : self.crossed]])
+        return np.hstack([own, np.repeat(multiples, self.width - self.own, axis=1)])
+
+    @property
+    def cells(self) -> int:
+        """Number of moments per window: one per arm."""
+        return len(self.labels)
+
+    def cell_of(self, window: Array, arms: Any) -> Array:
+        """Return to which moments rounds (n,) are added: arm a of A in window i to number i·A + a."""
+        return np.asarray(window * self.cells + arms)
+
+    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
+        """Return moments of whole contexts by arm."""
+        return ArmMoments(moments, self, edges)
+
+    def learned(
+        self,
+        moments: WindowedMoments,
+        options: FeatureOptions,
+        catalogue: Catalogue | None = None,
+    ) -> LearnedMap:
+        """Return the map of arms that share what the log cannot tell apart."""
+        arms = len(self.labels)
+        pooled = moments.regrouped(np.arange(0, moments.windows, arms))
+        matched = matched_features(self.context.encoded_names, self.labels, self.arm)
+        start, dropped = self._with_context(pooled, matched, catalogue)
+        # What an arm has beside slopes is its level.
+        crossed = start.most_crossed(arms, moments)
+        columns = np.array(start._plain, dtype=np.int64) - 1
+        entries = 1 + start.context.standardisation()[0][columns]
+        choice = start._coding(moments, options.arm_model, entries, crossed)
+        features: ArmCoefficients
+        if choice.coding == "own":
+            features = start.turned_into(OwnCoefficients)
+        elif choice.coding == "shared":
+            features = start.turned_into(SharedSlopes, crossed=crossed)
+        else:
+            # The slopes that differ most become the first ones, which arms have of their own.
+            most = choice.own - 1
+            ranked = most_different_slopes(moments, arms, entries, most)
+            context = start.context.reordered(columns[ranked])
+            features = start.turned_into(SharedSlopes, context=context, own_slopes=most)
+        return LearnedMap(features, dropped, f"{choice.coding}, {choice.reason}")
+
     def _coding(
         self, cells: WindowedMoments, arm_model: str, entries: Array, crossed: int
     ) -> Coding:
@@ -446,30 +532,9 @@ class ArmFeatures(FeatureMap):
             arm_model, arms, self.width, rounds, crossed=crossed, differ=differ
         )
 
-    # -- growing --
-
-    def with_arm(
-        self, label: str, features: Mapping[str, Any] | None = None
-    ) -> ArmFeatures:
-        """Return these features with one more arm, the last.
-
-        Its features are values by the columns of the catalogue, the mean where none is given.
-        """
-        if label in self.labels:
-            raise InputError(
-                f"arm {label!r} is there already, or was: labels are never used again"
-            )
-        if self.matched:
-            columns = format_names(list(self.matched))
-            raise InputError(
-                f"arm {label!r} would need columns of its own for {columns}"
-            )
-        traits = self.traits.with_arm(features)
-        return replace(self, labels=(*self.labels, label), traits=traits)
-
 
 @dataclass(frozen=True, eq=False)
-class OwnCoefficients(ArmFeatures):
+class OwnCoefficients(ArmCoefficients):
     """Every arm has coefficients of its own: φ(x, a) = e_a ⊗ [1, x], p = A·d.
 
     Parameters are those of ArmFeatures.
@@ -495,7 +560,7 @@ class OwnCoefficients(ArmFeatures):
 
 
 @dataclass(frozen=True, eq=False)
-class SharedSlopes(ArmFeatures):
+class SharedSlopes(ArmCoefficients):
     """Arms have levels, and perhaps some slopes, of their own, and share the other slopes.
 
     Parameters are those of ArmFeatures, and:
@@ -557,22 +622,18 @@ class PooledLevels(ArmFeatures):
     @property
     def population(self) -> SharedSlopes:
         """What all arms share, as features of one arm."""
-        columns = tuple(map(Column, self.names[1:]))
-        return SharedSlopes(RowFeatures(columns), (EVERY_ARM,))
-
-    @property
-    def cells(self) -> int:
-        """Number of moments per window: one; the sample tells arms apart."""
-        return 1
+        return one_arm(EVERY_ARM, self.names[1:])
 
     @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log."""
         return POOLED_NUMBERS // len(self.encoded_names)
 
-    def arm_moments(self, moments: WindowedMoments, edges: Any) -> ArmMoments | None:
-        """Return None: moments are of all arms together."""
-        return None
+    def with_labels(self, labels: Sequence[str]) -> ArmFeatures:
+        """Raise InputError: an update would need the levels of all arms in every window."""
+        raise InputError(
+            "update: levels of pooled arms are not kept by window; fit both logs together"
+        )
 
     def _features(self, z: Array, codes: Any) -> Array:
         """φ (n, p) of arms `codes` (n,) with contexts z (n, d)."""
@@ -592,3 +653,8 @@ class PooledLevels(ArmFeatures):
         crossed = start.most_crossed(len(start.traits.names), moments)
         why = f"{len(self.labels):,} arms have a level each, pooled towards their population"
         return LearnedMap(replace(start, crossed=crossed), dropped, f"pooled, {why}")
+
+
+def one_arm(label: str, names: Sequence[str]) -> SharedSlopes:
+    """Return the features of one arm with slopes of these names."""
+    return SharedSlopes(RowFeatures(tuple(map(Column, names))), (label,))

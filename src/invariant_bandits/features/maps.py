@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -220,6 +220,10 @@ class FeatureMap(Protocol):
         """Number of moments per window: one per arm where each arm has its own."""
         return 1
 
+    def cell_of(self, window: Array, arms: Any) -> Array:
+        """Return to which moments rounds (n,) of these windows and arms are added."""
+        return window
+
     @property
     def sample_size(self) -> int:
         """Number of rounds to sample from a log while its moments are summed."""
@@ -263,6 +267,10 @@ class FeatureMap(Protocol):
     def shifted(self, mean: Array) -> FeatureMap:
         """Return this map with `mean` (q,) taken off its features; asked of maps without levels only."""
         raise TypeError(f"{type(self).__name__} keeps its levels")
+
+    def with_labels(self, labels: Sequence[str]) -> FeatureMap:
+        """Return this map with those labels as new arms that it lacks; asked of labelled arms only."""
+        return self
 
     # -- saying what a model can do --
 

@@ -92,9 +92,13 @@ class RowFeatures(FeatureMap):
     def _single_names(self) -> list[str]:
         return [name for column in self.columns for name in column.features]
 
-    @cached_property
+    @property
     def encoded_names(self) -> tuple[str, ...]:
         """Names of all features before any is left out."""
+        return self._encoded_names
+
+    @cached_property
+    def _encoded_names(self) -> tuple[str, ...]:
         single = self._single_names
         products = []
         for interaction in self.interactions:
@@ -121,7 +125,7 @@ class RowFeatures(FeatureMap):
         ones.
         """
         rows = self._rows(columns)
-        whole = np.ones((rows, level + len(self.encoded_names)))
+        whole = np.ones((rows, level + len(self._encoded_names)))
         features = whole[:, int(level) :]
         for column in self.columns:
             features[:, self._blocks[column.name]] = column.encode(
@@ -142,7 +146,9 @@ class RowFeatures(FeatureMap):
     @property
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
-        return not self.interactions and all(
+        # A derived class may encode columns in another way.
+        is_usual = type(self) is RowFeatures and not self.interactions
+        return is_usual and all(
             column.features == (column.name,) for column in self.columns
         )
 
@@ -203,7 +209,7 @@ class RowFeatures(FeatureMap):
             replace(c, marks_missing=c.marks_missing or c.name in missing)
             for c in self.columns
         )
-        return RowFeatures(tuple(columns), self.interactions, self.centre)
+        return replace(self, columns=tuple(columns))
 
     def learned(
         self,

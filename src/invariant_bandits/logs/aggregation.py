@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_maps import ArmCoefficients
 from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
@@ -35,17 +35,17 @@ class LogitWeights:
 
     Parameters
     ----------
-    features : ArmFeatures
+    features : ArmCoefficients
         What becomes of contexts.
     weights : array, shape (arms, 1 + q)
         One coefficient per arm and entry of the whole context.
     """
 
-    features: ArmFeatures
+    features: ArmCoefficients
     weights: Array
 
     @classmethod
-    def at(cls, features: ArmFeatures, coefficients: Any) -> LogitWeights:
+    def at(cls, features: ArmCoefficients, coefficients: Any) -> LogitWeights:
         """Return θ⁰ (p,), or (arms, d), as one weight per arm and entry of the whole context."""
         theta = finite_array("logit_at", np.ravel(coefficients), (features.dim,))
         weights = np.zeros((len(features.labels), 1 + features.context.dim))
@@ -153,8 +153,7 @@ class AggregationPlan:
         """Add rounds to the windows (n,) of moments."""
         features = rounds.features
         rewards = rounds.rewards
-        if self.reader.features.cells > 1:
-            window = window * self.reader.features.cells + rounds.arm
+        window = self.reader.features.cell_of(window, rounds.arm)
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
         moments.update(

@@ -31,6 +31,10 @@ ROUNDING = 0.05
 """How far probabilities of all actions may fail to add up to 1, such as for two decimals of ten actions."""
 MOST_PERCENT = 100.0
 """Probabilities of an arm may be written in percent."""
+ROWS_PER_CATEGORY = 5
+"""First rows per category from which on many categories are features of labelled arms. An identifier of users
+or events has fewer.
+"""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 """Names that programs give to a first column that numbers the rows."""
 PROPENSITY_NAMES = ("propensity", "pscore", "logging")
@@ -133,9 +137,17 @@ def _why_no_feature(
     if column.is_number and _counts_rows(table, column):
         return "it only counts the rows"
     why = None if is_kept else _why_unless_kept(table, column, rewards)
-    if why is None and column.is_text and column.different > MANY_CATEGORIES:
+    if why is None and column.is_text and _has_too_many_values(table, column):
         return f"{column.kind} is not a number and has many values"
     return why
+
+
+def _has_too_many_values(table: RoleTable, column: ColumnFacts) -> bool:
+    """Whether a column has too many values for indicators, and too rare ones for effects on labelled arms."""
+    if column.different <= MANY_CATEGORIES:
+        return False
+    values = len(column.rows.unique())
+    return not table.has("arm") or len(column.rows) < ROWS_PER_CATEGORY * values
 
 
 def _why_unless_kept(

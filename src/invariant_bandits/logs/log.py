@@ -295,6 +295,11 @@ class Log:
             self._arm_table = table
         return self._arm_table
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the arms of the log; none if its columns describe the actions."""
+        return self.arms.labels if self.schema.labelled else ()
+
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
 
@@ -463,7 +468,7 @@ class Log:
 
         Parameters
         ----------
-        features : FeatureMap, ArmFeatures, FeatureOptions or None
+        features : FeatureMap, FeatureOptions or None
             Map from columns to features that `moments` learned, or options with `standardise="none"`.
         report : QualityReport, optional
             It counts the problems found while reading.
@@ -540,13 +545,13 @@ class Log:
         """
         require_offered(self.schema)
         log = in_time_order(self)
+        options = features or FeatureOptions()
+        expanding = read_feature_map(log, options)
         notes = list(log.notes)
         if log is not self:
             notes.append(
                 "the rounds were not in the order of time and have been sorted by it"
             )
-        options = checked_features(features)
-        expanding = read_feature_map(log, options)
         weights = None
         if weight_missing:
             weights = MissingWeights(log, weight_missing)

@@ -18,7 +18,7 @@ from invariant_bandits.features.columns import Column
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import label_words
+from invariant_bandits.logs.arms import ArmTable, label_words
 from invariant_bandits.logs.decode import (
     are_flags,
     is_list,
@@ -223,10 +223,6 @@ class Reader:
         Positions in the log of the rounds whose id came before, of a log with several rows per round.
     repeats : RepeatedRounds or None
         Rows that repeat the id of an earlier one, of a log with one row per round.
-    arms : ArmTable or None
-        Of labelled actions: the arms, and when each was offered.
-    with_offered : bool
-        Whether rounds get the labelled arms that were offered.
     chosen_is_flag : bool
         With one row per action, whether the column `chosen` holds truth values, not labels.
     """
@@ -237,8 +233,6 @@ class Reader:
     dates: bool
     duplicates: Array | None = None
     repeats: RepeatedRounds | None = None
-    arms: Any = None
-    with_offered: bool = True
     chosen_is_flag: bool = True
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
@@ -273,71 +267,43 @@ class Reader:
     def _decode_rows(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per round: features of the chosen action, or a context and the chosen label."""
+        """Decode one row per round: the features of the chosen action."""
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
-        codes = None if self.arms is None else self._codes(batch, problems)
-        rounds = self._rounds(
-            task,
-            row + np.arange(len(batch)),
-            self.encode(columns, len(batch)),
-            batch,
-            problems,
-            columns=columns,
-            arm=codes,
-        )
-        if codes is None or not self.with_offered:
-            return rounds, problems
-        mask = self._offered_mask(task, rounds, batch)
-        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
-        return rounds.offering(mask), problems
+        features = self.encode(columns, len(batch))
+        rows = row + np.arange(len(batch))
+        return self._rounds(task, rows, features, batch, problems), problems
 
     def _decode_groups(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per offered action; the batch holds whole rounds.
-
-        Rows of labelled arms share a context.
-        """
+        """Decode one row per offered action; the batch holds whole rounds."""
         schema = self.schema
-        starts = run_starts(batch.column(self.schema.round))
+        starts, rows = self._round_starts(batch)
         counts = np.diff(np.append(starts, len(batch)))
-        rows = RowProblems(len(batch))
-        rows.leave_out(
-            np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}"
-        )
-        offered = all_rewards = codes = None
-        if self.arms is None:
-            offered = self.encode(self._columns(batch, rows), len(batch), counts)
-            all_rewards = (
-                self._rewards(batch, rows) if schema.full_information else None
-            )
-        else:
-            codes = self._codes(batch, rows)
+        offered = self.encode(self._columns(batch, rows), len(batch), counts)
+        all_rewards = self._rewards(batch, rows) if schema.full_information else None
         problems = rows.of_groups(starts)
         chosen = self._chosen_rows(batch, starts, problems)
-        of_chosen = batch.take(chosen)
-        columns = {} if offered is not None else self._columns(of_chosen, problems)
-        features = (
-            self.encode(columns, len(chosen)) if offered is None else offered[chosen]
-        )
         rounds = self._rounds(
-            task,
-            row + starts,
-            features,
-            of_chosen,
-            problems,
-            columns=columns,
+            task, row + starts, offered[chosen], batch.take(chosen), problems
+        )
+        rounds = replace(
+            rounds,
             offered=offered,
+            offered_counts=counts,
+            action=None if schema.chosen is None else chosen - starts,
             all_rewards=all_rewards,
         )
-        if codes is None:
-            action = None if schema.chosen is None else chosen - starts
-            return replace(rounds, offered_counts=counts, action=action), problems
-        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
-        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
-        rounds = replace(rounds, arm=codes[chosen])
-        return rounds.offering(mask) if self.with_offered else rounds, problems
+        return rounds, problems
+
+    def _round_starts(self, batch: Any) -> tuple[Array, RowProblems]:
+        """Return the first row of every round, and the rows that name no round."""
+        column = batch.column(self.schema.round)
+        problems = RowProblems(len(batch))
+        missing = np.asarray(column.is_null())
+        problems.leave_out(missing, f"missing {self.schema.round}")
+        return run_starts(column), problems
 
     def _decode_lists(
         self, task: Task, row: int, batch: Any
@@ -474,23 +440,6 @@ class Reader:
             problems.leave_out(bad, f"{name} missing or not finite")
         return np.asarray(self.schema.learned_reward(rewards))
 
-    def _codes(self, batch: Any, problems: RowProblems) -> Array:
-        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        codes, missing = decode.category_places(
-            label_words(batch.column(self.schema.arm)), self.arms.labels
-        )
-        problems.leave_out(missing, f"missing {self.schema.arm}")
-        problems.leave_out(codes < 0, UNKNOWN_ARM)
-        return np.maximum(codes, 0)
-
-    def _offered_mask(self, task: Task, rounds: Rounds, batch: Any) -> Any:
-        """Return which arms each round offered (n, arms)."""
-        if self.schema.arms_offered is not None:
-            return self.arms.offered_in(batch.column(self.schema.arms_offered))
-        if rounds.times is None:
-            return self.arms.offered_at(task.positions(rounds.rows))
-        return self.arms.offered_at(rounds.times)
-
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
         """Return the row of the chosen action of every round (n,), the first if there are several or none."""
         if self.schema.chosen is None:
@@ -513,6 +462,87 @@ class Reader:
         return np.asarray(same.to_numpy(zero_copy_only=False))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ArmReader(Reader):
+    """How batches of a log of labelled arms become rounds, whose features are contexts.
+
+    Parameters
+    ----------
+    arms : ArmTable
+        The arms, and when each was offered.
+    with_offered : bool
+        Whether rounds say which arms were offered.
+    """
+
+    arms: ArmTable
+    with_offered: bool = True
+
+    def _decode_rows(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
+        """Decode one row per round: a context and the chosen label."""
+        problems = RowProblems(len(batch))
+        columns = self._columns(batch, problems)
+        codes = self._codes(batch, problems)
+        rows = row + np.arange(len(batch))
+        rounds = self._contexts(task, rows, columns, batch, problems)
+        rounds = replace(rounds, arm=codes)
+        if not self.with_offered:
+            return rounds, problems
+        mask = self._offered_mask(task, rounds, batch)
+        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
+        return rounds.offering(mask), problems
+
+    def _decode_groups(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
+        """Decode one row per offered arm, all of which share a context; the batch holds whole rounds."""
+        starts, rows = self._round_starts(batch)
+        codes = self._codes(batch, rows)
+        problems = rows.of_groups(starts)
+        chosen = self._chosen_rows(batch, starts, problems)
+        of_chosen = batch.take(chosen)
+        columns = self._columns(of_chosen, problems)
+        rounds = self._contexts(task, row + starts, columns, of_chosen, problems)
+        rounds = replace(rounds, arm=codes[chosen])
+        if not self.with_offered:
+            return rounds, problems
+        counts = np.diff(np.append(starts, len(batch)))
+        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
+        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
+        return rounds.offering(mask), problems
+
+    def _contexts(
+        self,
+        task: Task,
+        rows: Array,
+        columns: dict[str, Any],
+        batch: Any,
+        problems: RowProblems,
+    ) -> Rounds:
+        """Return rounds with encoded contexts; a row of `batch` is a round."""
+        features = self.encode(columns, len(batch))
+        rounds = self._rounds(task, rows, features, batch, problems)
+        return replace(rounds, columns=columns)
+
+    def _codes(self, batch: Any, problems: RowProblems) -> Array:
+        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
+        codes, missing = decode.category_places(
+            label_words(batch.column(self.schema.arm)), self.arms.labels
+        )
+        problems.leave_out(missing, f"missing {self.schema.arm}")
+        problems.leave_out(codes < 0, UNKNOWN_ARM)
+        return np.maximum(codes, 0)
+
+    def _offered_mask(self, task: Task, rounds: Rounds, batch: Any) -> Any:
+        """Return which arms each round offered (n, arms)."""
+        if self.schema.arms_offered is not None:
+            return self.arms.offered_in(batch.column(self.schema.arms_offered))
+        if rounds.times is None:
+            return self.arms.offered_at(task.positions(rounds.rows))
+        return self.arms.offered_at(rounds.times)
+
+
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
     """Return the reader of the rounds of a log.
 
@@ -533,17 +563,18 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         and schema.chosen is not None
         and schema.row_label is not None
     )
-    return Reader(
-        source=log.source,
-        schema=schema,
-        features=features,
-        dates=log.times_are_dates,
-        duplicates=survey.duplicates,
-        repeats=survey.repeats,
-        arms=log.arms if schema.labelled else None,
-        with_offered=offered,
-        chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
-    )
+    how: dict[str, Any] = {
+        "source": log.source,
+        "schema": schema,
+        "features": features,
+        "dates": log.times_are_dates,
+        "duplicates": survey.duplicates,
+        "repeats": survey.repeats,
+        "chosen_is_flag": not by_label or are_flags(log.sample.column(schema.chosen)),
+    }
+    if not features.labels:
+        return Reader(**how)
+    return ArmReader(**how, arms=log.arms, with_offered=offered)
 
 
 def encoded_rounds(
@@ -572,7 +603,7 @@ def encoded_rounds(
     batches = (
         rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
     )
-    if latest is None or not log.schema.labelled:
+    if latest is None or not log.labels:
         return batches
     return last_rounds(batches, latest)
 
@@ -592,16 +623,12 @@ def starting_features(log: Log, features: AnyFeatures) -> FeatureMap:
         )
         context = RowFeatures(tuple(filled), features.interactions, features.centre)
         features = _with_arms(log, context, features.arm_model)
-    if bool(features.labels) != schema.labelled:
+    if features.labels != log.labels:
         raise InputError(
-            "features must be those of labelled arms just if the log has labels (--arm)"
+            f"features are those of the arms {format_names(features.labels) or '(none)'}, the log has "
+            f"{format_names(log.labels) or 'none (--arm)'}"
         )
-    if features.labels and features.labels != log.arms.labels:
-        raise InputError(
-            f"features are those of the arms {format_names(features.labels)}, the log has "
-            f"{format_names(log.arms.labels)}"
-        )
-    if features.centre and (schema.labelled or not schema.has_offered):
+    if features.centre and (log.labels or not schema.has_offered):
         raise InputError(
             "centre: the log has no offered actions with features of their own"
         )
@@ -613,10 +640,10 @@ def _with_arms(log: Log, context: RowFeatures, arm_model: str) -> FeatureMap:
 
     The levels of arms are pooled if they are many.
     """
-    if not log.schema.labelled:
-        return context
-    labels = log.arms.labels
+    labels = log.labels
     arms = len(labels)
+    if not arms:
+        return context
     if arms > MOST_LEVELS and arm_model in ("own", "shared"):
         raise InputError(
             f"arm_model {arm_model!r} takes at most {MOST_LEVELS} arms, the log has {arms:,}"

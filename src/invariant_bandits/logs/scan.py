@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmFeatures
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmCoefficients
 from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.columns import Codes
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, LogitWeights
 from invariant_bandits.logs.arms import ArmTable
+from invariant_bandits.logs.category_effects import code_categories
 from invariant_bandits.logs.engines import run_tasks
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
@@ -47,12 +50,15 @@ class Learned(NamedTuple):
         Why arms have coefficients of their own, or share them; empty if there are no arms.
     aggregate : Aggregate
         Moments of encoded features, problems and sampled rounds.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
     features: FeatureMap
     dropped: tuple[Dropped, ...]
     reason: str
     aggregate: Aggregate
+    serving: Mapping[str, Codes] = MappingProxyType({})
 
 
 @dataclass(kw_only=True)
@@ -77,6 +83,10 @@ class Scan:
         Called after every task.
     keep_rounds : bool
         Whether the decoded rounds of clicks on labelled arms are kept for `click_moments`.
+    fit_levels : callable, optional
+        `arm_deviations.fit_levels`: columns with many categories then become effects on the rewards of
+        labelled arms. That is for a model alone: what is judged on the same log must not have learned from
+        its rewards.
     """
 
     log: Log
@@ -87,6 +97,7 @@ class Scan:
     keep_going: bool = False
     progress: Progress | None = None
     keep_rounds: bool = False
+    fit_levels: Callable[..., Any] | None = None
     start: float = field(default_factory=time.perf_counter)
     _kept: RoundSpool | None = field(default=None, init=False, repr=False)
 
@@ -99,7 +110,7 @@ class Scan:
         """Return moments of all rounds, features encoded, and about `sample` sampled rounds."""
         survey = self.log.survey()
         plan = AggregationPlan(
-            reader=reader_of(self.log, features, offered=not self.log.schema.labelled),
+            reader=reader_of(self.log, features, offered=False),
             windows=self.windows,
             total_rows=survey.total_rows,
             logit=logit,
@@ -120,6 +131,11 @@ class Scan:
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
         features = starting_features(self.log, options)
+        serving: dict[str, Codes] = {}
+        left_out: list[Dropped] = []
+        if isinstance(features, ArmCoefficients):
+            coded = code_categories(self, features, options.max_categories)
+            features, serving, left_out = coded
         aggregate = self._sampled(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
@@ -132,7 +148,14 @@ class Scan:
             aggregate = self._sampled(features)
         self.check(aggregate.report)
         learned = features.learned(aggregate.moments, options, self.log.catalogue)
-        return Learned(*learned, aggregate)
+        dropped = (*left_out, *learned.dropped)
+        return Learned(learned.features, dropped, learned.reason, aggregate, serving)
+
+    def sampled_rounds(self, features: FeatureMap) -> ArmSample:
+        """Return rounds spread evenly over the log, of features of pooled arms."""
+        sample = self._sampled(features).sample(features)
+        assert sample is not None
+        return sample
 
     def _sampled(self, features: FeatureMap) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
@@ -171,9 +194,10 @@ class Scan:
             of_arms=of_arms,
             sharing=learned.reason,
             sample=aggregate.sample(features),
+            serving=learned.serving,
         )
 
-    def click_moments(self, features: ArmFeatures, theta: Any) -> ArmMoments:
+    def click_moments(self, features: ArmCoefficients, theta: Any) -> ArmMoments:
         """Return moments of clicks, linearised about coefficients θ on the logit scale.
 
         They are those of one step of iteratively reweighted least squares at θ. Rounds that `moments` kept
@@ -181,7 +205,7 @@ class Scan:
 
         Parameters
         ----------
-        features : ArmFeatures
+        features : ArmCoefficients
             As learned from this log, or from an earlier one.
         theta : array, shape (p,) or (arms, p / arms)
             Coefficients of a logistic regression.
@@ -224,6 +248,8 @@ class LogMoments:
     sample : ArmSample or None
         Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
         learned before.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
     moments: WindowedMoments
@@ -236,6 +262,7 @@ class LogMoments:
     of_arms: ArmMoments | None = None
     sharing: str = ""
     sample: ArmSample | None = None
+    serving: Mapping[str, Codes] = field(default_factory=dict, repr=False)
 
     def describe(self) -> str:
         """Schema, quality and features in words."""
@@ -276,7 +303,7 @@ def open_scan(
 
 
 def read_arm_sample(
-    log: Log, features: ArmFeatures, *, most: int = SAMPLE_ROUNDS
+    log: Log, features: ArmCoefficients, *, most: int = SAMPLE_ROUNDS
 ) -> ArmSample:
     """Return at most about `most` rounds of labelled arms, spread over the whole log.
 
@@ -286,7 +313,7 @@ def read_arm_sample(
     ----------
     log : Log
         What is read.
-    features : ArmFeatures
+    features : ArmCoefficients
         As `Log.moments` learned them.
     most : int
         How many rounds.
@@ -309,7 +336,7 @@ def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap
     ----------
     log : Log
         What is read.
-    options : FeatureOptions, FeatureMap, ArmFeatures or None
+    options : FeatureOptions, FeatureMap, ArmCoefficients or None
         Interactions, centring, and how many categories a column may have; or a map, which is checked.
 
     >>> import pyarrow as pa, invariant_bandits as ib

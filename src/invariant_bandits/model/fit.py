@@ -14,21 +14,20 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from invariant_bandits.checks import Array, InputError, in_sentence, probability
+from invariant_bandits.decomposition.arm_deviations import Rounds, fit_levels
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
     ArmStatistics,
     LogitSums,
     LogOdds,
-    Rounds,
-    fit_levels,
     fit_logistic,
     logistic_bias,
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.features.arm_maps import (
-    ArmFeatures,
+    ArmCoefficients,
     PooledLevels,
     SharedSlopesWarning,
 )
@@ -38,6 +37,7 @@ from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.category_effects import category_notes, with_codes
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
@@ -73,14 +73,14 @@ FIXED_ARMS = (
 """Note of a model of AutoISD whose tests are limited; the numbers are those of docs/studies/constants.md."""
 
 
-def read_log_odds(scan: Scan, features: ArmFeatures, theta: Array) -> LogOdds:
+def read_log_odds(scan: Scan, features: ArmCoefficients, theta: Array) -> LogOdds:
     """Return what the windows of a log of clicks say of log-odds.
 
     Parameters
     ----------
     scan : Scan
         Of the log; it reads the rounds that its first pass kept.
-    features : ArmFeatures
+    features : ArmCoefficients
         As learned from the log, or before.
     theta : array, shape (p,)
         What to expand about, such as that of `logistic_start`.
@@ -103,7 +103,7 @@ class LogisticStart(NamedTuple):
     bias: Array
 
 
-def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
+def logistic_start(sample: ArmSample, features: ArmCoefficients) -> LogisticStart:
     """Fit the coefficients of clicks to a sample of the log."""
     layout = ArmLayout.of_features(features)
     if not layout.shared:
@@ -253,6 +253,7 @@ def fit_logs(
             keep_going=keep_going,
             progress=progress,
             keep_rounds=True,
+            fit_levels=fit_levels,
         )
         read = scan.moments(raw)
         if not keep_going:
@@ -260,11 +261,14 @@ def fit_logs(
         unequal = missing_rewards_note(log)
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
-        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
+        coded = category_notes(read.serving)
+        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare, *coded)
         if isinstance(read.feature_map, PooledLevels):
             model = pooled_model(read, read.feature_map, spec, horizon, notes)
         else:
             model = model_of_log(scan, read, spec, horizon, options, notes)
+            if isinstance(model.feature_map, ArmCoefficients) and read.serving:
+                model.feature_map = with_codes(model.feature_map, read.serving)
     if model.shared_slopes is not None:
         warnings.warn(
             in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2
@@ -383,11 +387,11 @@ def pooled_model(
     moments, odds = (WindowedMoments.empty(features.dim, windows) for _ in range(2))
     for phi, rewards, arms, window in rounds():
         moments.update(
-            phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window
+            phi, rewards - (0.0 if clicks else levels.fitted[arms, 0]), window=window
         )
         if clicks:
             linear = phi @ levels.theta
-            expected = special.expit(linear + levels.fitted[arms])
+            expected = special.expit(linear + levels.fitted[arms, 0])
             root = np.sqrt(np.maximum(expected * (1.0 - expected), SMALLEST_WEIGHT))
             odds.update(
                 phi * root[:, None],
@@ -493,7 +497,7 @@ def model_of(
     """
     past: dict[str, Any]
     if isinstance(
-        features, ArmFeatures
+        features, ArmCoefficients
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
         if sample is not None and log_odds is None:

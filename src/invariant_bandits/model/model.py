@@ -16,12 +16,11 @@ import numpy as np
 from invariant_bandits import __version__, storage
 from invariant_bandits.checks import Array, InputError, in_sentence, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
-from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.paths import missing_columns
 from invariant_bandits.features import serving
-from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.arms import ArmTable
@@ -41,6 +40,7 @@ from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 if TYPE_CHECKING:
     import pandas
 
+    from invariant_bandits.decomposition.effects import ArmEvidence
     from invariant_bandits.logs.scan import Progress
     from invariant_bandits.model.update import Update
 
@@ -508,9 +508,13 @@ class Model(ThreadSafe):
                 self._identity = storage.digest("model", text, arrays)[:12]
             return self._identity
 
-    def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
-        """Return the prior of the arms' coefficients and drift, and the statistics per period of the log."""
-        features = self._arms("arm_evidence")[1].population
+    def arm_evidence(self) -> tuple[ArmEvidence, ...]:
+        """Return what the log says of its arms: of all together or, of many coefficients, arm by arm."""
+        from invariant_bandits.decomposition.effects import arm_evidence
+
+        features = self._arms("arm_evidence")[1]
+        if isinstance(features, PooledLevels):
+            features = features.population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
         odds = (
@@ -519,10 +523,8 @@ class Model(ThreadSafe):
             else self.log_odds
         )
         statistics = ArmStatistics.from_moments(features, moments, odds)
-        prior = getattr(unwrapped(self.policy), "prior", None)
-        if not isinstance(prior, DriftPrior) or prior.population is None:
-            prior = DriftPrior.from_arms(statistics)
-        return prior, statistics
+        known = getattr(unwrapped(self.policy), "prior", None)
+        return arm_evidence(features, statistics, known)
 
     def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
         """List every effect on the reward, with its value before and after a drift. Needs pandas.

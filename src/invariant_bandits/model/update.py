@@ -7,7 +7,7 @@ again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,12 +21,13 @@ from invariant_bandits.decomposition.effects import (
     POINTS,
     REWARD,
     EffectPath,
+    FinalEffect,
     effect_paths,
     final_arm_effects,
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
+from invariant_bandits.features.arm_maps import TIMES, ArmCoefficients, ArmFeatures
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
@@ -222,9 +223,10 @@ def moved_arms(
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
-    for final in final_arm_effects(model):
+    for name, final in _final_effects(model):
         effect = final.effect
-        name = model.names[effect.place]
+        if name not in place:
+            continue
         j = place[name]
         if not estimable[j]:
             continue
@@ -251,6 +253,19 @@ def moved_arms(
             )
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
     return tuple(moves), p_value
+
+
+def _final_effects(model: Model) -> Iterator[tuple[str, FinalEffect]]:
+    """Yield every effect that is one coefficient where the logs ended, with the name of the coefficient."""
+    assert model.arms is not None
+    for evidence in model.arm_evidence():
+        features = evidence.features
+        is_part = features.labels != model.arms.labels
+        for final in final_arm_effects(*evidence):
+            name = features.names[final.effect.place]
+            if is_part and final.effect.place:
+                name = f"{features.labels[0]}{TIMES}{name}"
+            yield name, final
 
 
 def reward_shift(
@@ -355,7 +370,9 @@ def drifting(model: Model) -> tuple[int, int]:
     if model.arms is None:
         split = model.decomposition.split_
         return split.residual_dim, split.dim
-    effects = model.arm_evidence()[0].effects
+    effects = [
+        effect for evidence in model.arm_evidence() for effect in evidence.prior.effects
+    ]
     return sum(effect.drifts for effect in effects), len(effects)
 
 
@@ -379,16 +396,11 @@ def update_model(
     spec = _spec_of(model, exploration)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
-    if table is not None and isinstance(features, ArmFeatures):
-        if isinstance(features, PooledLevels):
-            raise InputError(
-                "update: levels of pooled arms are not kept by window; fit both logs together"
-            )
+    if table is not None:
         # New labels become arms, retired ones stay retired.
-        for label in log.arms.labels:
-            if label not in table.labels:
-                table = table.with_arm(label)
-                features = features.with_arm(label)
+        features = features.with_labels(log.arms.labels)
+        for label in features.labels[len(table) :]:
+            table = table.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
     scan = open_scan(
@@ -410,7 +422,7 @@ def update_model(
     odds, new_odds = _log_odds(model, scan, features, places)
     odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
     sample = None
-    if isinstance(features, ArmFeatures) and odds is None:
+    if isinstance(features, ArmCoefficients) and odds is None:
         sample = read_arm_sample(log, features)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)

@@ -38,7 +38,8 @@ from invariant_bandits.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from invariant_bandits.logs.arms import ArmTable
+    from invariant_bandits.features.arm_maps import PooledLevels
+from invariant_bandits.logs.arms import ArmTable
 
 IN_POINTS = (
     "Rewards are 0 or 1, so numbers are in percentage points, and levels in per cent."
@@ -230,15 +231,16 @@ def _features(model: Model) -> Section:
 
 def _levels(policy: Any, arms: ArmTable) -> Section:
     """The most played of many arms, with their levels about the population."""
-    error = np.sqrt(policy.variances)
+    levels = policy.deviations[:, 0]
+    error = np.sqrt(policy.covariances[:, 0, 0])
     plays = np.array([arm.plays for arm in arms.arms])
     rows: list[list[Cell]] = []
     for index in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
         arm = arms.arms[index]
-        level = _with_error(1.0, policy.levels[index], error[index])
+        level = _with_error(1.0, levels[index], error[index])
         rows.append([arm.label, number(f"{arm.plays:,}"), level])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
-    deviation = float(np.sqrt(policy.spread))
+    deviation = float(np.sqrt(policy.spread[0]))
     few = int((error > 0.5 * deviation).sum())
     words = (
         f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
@@ -299,27 +301,12 @@ OF_ARMS = (
 
 
 def _effects(model: Model, pictures: bool) -> Section:
-    words = [OF_ARMS]
-    if model.arms is None:
-        words = _in_unit(model, OF_DIRECTIONS)
     effects = values.effects(model)
-    drawing = ""
-    if pictures and model.arms is not None:  # the overview has those of rows
-        drifting_effects = sum(effect["drifts"] for effect in effects)
-        curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
-        drawing = page.picture(
-            page.svg_of(model.plot(most=curves)[0].figure),
-            "effects",
-            f"{drifting_effects} drifting effects over the windows",
-            "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
-            " dashed.",
-        )
+    shown = effects
     undetected = sum(effect["verdict"] == NOT_DETECTED for effect in effects)
-    if not pictures and undetected > MOST_UNDETECTED:
-        effects = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
-        words.append(
-            f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
-        )
+    few = pictures or undetected <= MOST_UNDETECTED
+    if not few:
+        shown = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
     headings: tuple[str, ...] = (
         "effect",
         "verdict",
@@ -329,13 +316,35 @@ def _effects(model: Model, pictures: bool) -> Section:
         "detectable",
         "p-value",
     )
-    rows = [_effect_row(effect) for effect in effects]
-    if model.arms is not None:
+    rows = [_effect_row(effect) for effect in shown]
+    drawing = ""
+    if model.arms is None:
+        words = _in_unit(model, OF_DIRECTIONS)
+    else:
+        words = [OF_ARMS]
         headings = ("arm", *headings)
-        for row, effect in zip(rows, effects, strict=True):
+        for row, effect in zip(rows, shown, strict=True):
             row.insert(0, effect["arm"])
+        # Without arms the overview has the curves.
+        drawing = _effect_curves(model, effects) if pictures else ""
+    if not few:
+        words.append(
+            f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
+        )
     return Section(
         title="Drift", words=words, headings=headings, rows=rows, picture=drawing
+    )
+
+
+def _effect_curves(model: Model, effects: list[dict[str, Any]]) -> str:
+    drifting_effects = sum(effect["drifts"] for effect in effects)
+    curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
+    return page.picture(
+        page.svg_of(model.plot(most=curves)[0].figure),
+        "effects",
+        f"{drifting_effects} drifting effects over the windows",
+        "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
+        " dashed.",
     )
 
 
@@ -421,7 +430,7 @@ def _percent(share: float) -> str:
 
 def _is_pooled(model: Model) -> bool:
     """Whether the arms have levels only, because there are too many of them."""
-    return getattr(model.feature_map, "coding", "") == "pooled"
+    return isinstance(model.feature_map, PooledLevels)
 
 
 def _exploration(model: Model, belief: Belief) -> Section:

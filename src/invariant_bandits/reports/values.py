@@ -22,6 +22,7 @@ from invariant_bandits.decomposition.estimator import (
     main_features,
     uninformed_features,
 )
+from invariant_bandits.decomposition.split import Split
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedPolicyValue
@@ -227,8 +228,10 @@ def warnings(model: Model) -> list[str]:
     """Return what to be careful about, or a sentence that nothing speaks against the fit."""
     cautions = [*filter(None, [model.shared_slopes]), *model.notes]
     quality = model.quality
+    of_split: list[str] = []
     if model.arms is None:
         cautions = [*model.decomposition.findings_, *cautions]
+        of_split = _split_cautions(model.decomposition.split_)
     if quality.left_out:
         share = quality.left_out / max(quality.left_out + quality.rounds, 1)
         cautions.append(
@@ -236,17 +239,22 @@ def warnings(model: Model) -> list[str]:
         )
     if quality.imputed:
         cautions.append(f"missing values were filled in: {_filled_in(model)}")
-    split = None if model.arms is not None else model.decomposition.split_
-    if split is not None and split.residual_dim == 0:
-        cautions.append(
-            "no drift was found: either there is none, or the log is too short to show it"
-        )
-    if split is not None and split.invariant_dim == 0:
-        cautions.append(
-            "nothing is stable: what was learned long ago does not help, only recent rounds do"
-        )
+    cautions += of_split
     cautions += [f"left out: {words}" for words in model.dropped]
     return sentences(cautions) or ["Nothing speaks against this fit."]
+
+
+def _split_cautions(split: Split) -> list[str]:
+    """What to be careful about if nothing drifts, or everything."""
+    if split.residual_dim == 0:
+        return [
+            "no drift was found: either there is none, or the log is too short to show it"
+        ]
+    if split.invariant_dim == 0:
+        return [
+            "nothing is stable: what was learned long ago does not help, only recent rounds do"
+        ]
+    return []
 
 
 def sentences(notes: list[str]) -> list[str]:

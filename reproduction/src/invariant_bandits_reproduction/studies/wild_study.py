@@ -188,7 +188,7 @@ class _Truth:
     def __init__(self, log: WildLog, read: LoggedFeedback) -> None:
         self.earlier, self.later = read.feedback.split(0.5)
         self.past = Past.from_feedback(self.earlier, self.later.rounds, read.windows)
-        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
+        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])
         rows = np.repeat(log.order, read.feedback.counts)
         means = log.means[rows, tasks[np.asarray(read.offered_arms).astype(np.int64)]]
         self.means: Array = means[read.feedback.starts[self.earlier.rounds] :]
