@@ -833,6 +833,15 @@ class State:
         refusal = _refusal(id, model)
         self.refusals = {kept: None for kept in self.refusals if kept != refusal}
 
+    def versions_with(self, text: str) -> list[str]:
+        """Return versions, as model and version, in whose stored form a text occurs."""
+        versions = []
+        for served in self.models.values():
+            for name, learner in served.learners.items():
+                if text.encode() in learner.to_bytes():
+                    versions.append(f"{served.name} {name}")
+        return versions
+
     # -- what should happen --
 
     def record(

@@ -556,6 +556,38 @@ def export(
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
 
 
+def erase(
+    store: StorePath,
+    person: Annotated[
+        str,
+        Argument(
+            metavar="TEXT", help="The id of a decision, or a value in its context."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Erase all decisions about a person. Not while the store is in use: then POST /v1/erasures does it."""
+    from invariant_bandits_service.commands import EventBatch, erase
+    from invariant_bandits_service.replay import last_time
+    from invariant_bandits_service.replay import restore as restore_state
+
+    if len(person) < 3:
+        raise InputError("TEXT must have at least 3 characters")
+    with _writing(store) as opened:
+        state = restore_state(opened)
+        batch = EventBatch(last_time(opened))
+        first = opened.start().seq
+        erased = erase([], text=person, searched=first, by="store erase")(state, batch)
+        opened.append(batch.stored, cut=batch.cut)
+        opened.shrink()
+        left = restore_state(opened).versions_with(person)
+    lines = [f"{_shown(store)}: {erased:,} events erased"]
+    lines += [
+        f"{name} was fitted to a log with this text: fit it again" for name in left
+    ]
+    _say({"erased": erased, "left_in": left}, as_json, lines)
+
+
 @contextmanager
 def _reading(
     store: str, words: str, quiet: bool
@@ -608,6 +640,7 @@ register(
     replay,
     export,
     compact,
+    erase,
     backup,
     restore,
 )

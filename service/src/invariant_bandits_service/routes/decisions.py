@@ -220,6 +220,31 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     return {"rewards": answers}
 
 
+class ErasureRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose decisions are erased: those with exactly this text as their id, or as a value they hold."""
+
+    person: Annotated[str, msgspec.Meta(min_length=3, max_length=1_024)]
+
+
+@operation("POST", "/v1/erasures", "admin", ErasureRequest)
+async def erase(call: Call, body: ErasureRequest) -> dict[str, Any]:
+    """Erase all decisions about a person; `left_in` names models that were fitted to logs with this text."""
+    store = call.engine.store
+    searched = call.engine.view().seq
+    first = store.start().seq
+    found = await call.in_thread(
+        lambda: list(
+            history.decisions_that_mention(store, body.person, first, searched)
+        )
+    )
+    command = commands.erase(
+        found, text=body.person, searched=searched, by=call.caller.name
+    )
+    erased = await call.change(command, "erased {} events about a person")
+    left = await call.look(lambda state: state.versions_with(body.person))
+    return {"events": erased, "left_in": left}
+
+
 @operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=ModelQuery)
 async def activate(call: Call) -> dict[str, str]:
     """Say that a deferred decision was shown."""
