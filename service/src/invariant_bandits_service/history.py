@@ -430,6 +430,8 @@ def export(
         return (settled for settled in every if since <= settled.decided.time < until)
 
     with atomic_write(target) as scratch:
+        scratch.touch()
+        scratch.chmod(0o600)
         layout = layout_of(decisions, served.learner)
         done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
         if not done.decisions:

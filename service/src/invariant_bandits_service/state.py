@@ -329,6 +329,11 @@ class ServedModel(ModelVersions):
         """Of the active version."""
         return self.learners[self.version]
 
+    def learner_of(self, version: str) -> Learner:
+        """Return the learner of a version; NotFoundError if it does not exist, or not any longer."""
+        self.check_version(version)
+        return self.learners[version]
+
     def view(self) -> ModelView:
         """Return what other threads may read."""
         return ModelView(

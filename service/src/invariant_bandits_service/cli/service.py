@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -312,7 +313,9 @@ def serve(
         proxies=trust_proxy or ["127.0.0.1"],
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
-    raise typer.Exit(serve(settings, lambda line: console.print(line)))
+    # a line that is not JSON would stop many a collector of logs
+    log = logging.getLogger("invariant_bandits_service")
+    raise typer.Exit(serve(settings, log.info if as_json else console.print))
 
 
 def _print_settings(values: dict[str, Any]) -> None:
@@ -521,9 +524,7 @@ def export(
     ],
     out: Annotated[
         Path,
-        Argument(
-            metavar="OUT", help="FILE.parquet, or FILE.dsjson or FILE.jsonl for dsjson."
-        ),
+        Argument(metavar="OUT", help="FILE.parquet; only its owner can read it."),
     ],
     model: Annotated[
         str | None, Option(help="Which model, if there are several.")
