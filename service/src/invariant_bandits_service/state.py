@@ -366,9 +366,11 @@ class ServedModel(ModelVersions):
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
+        counts = msgspec.to_builtins(self.counts)
+        del counts["shortened"]  # no decision depends on it
         parts = [
             self.configuration,
-            self.counts,
+            counts,
             str(self.waiting.trace),
             self.activations,
         ]
