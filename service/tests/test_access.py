@@ -69,6 +69,7 @@ NEEDED = {
     "admin": {
         "POST /v1/models",
         "POST /v1/clock/confirm",
+        "POST /v1/erasures",
         "DELETE /v1/models/{model}",
         *(
             f"{call[0]} {model}{call[1]}"

@@ -751,7 +751,9 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     store = engine.store
     added = served.versions[version]
     content = engine.call(
-        commands.inspect(lambda state: state.model(model).learners[version].to_bytes())
+        commands.inspect(
+            lambda state: state.model(model).learner_of(version).to_bytes()
+        )
     )
     if added.origin != "background" or not served.has_content(content):
         return None
@@ -902,7 +904,7 @@ class Learning:
             pipe = subprocess.PIPE
             environment = {**os.environ, **ONE_THREAD}
             self._process = subprocess.Popen(
-                program, stdin=pipe, stdout=pipe, env=environment
+                program, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
             )
         order = {
             "store": self.store,
@@ -910,11 +912,14 @@ class Learning:
             "log": str(log or ""),
             "seed": self.engine.store.seed,
         }
-        content, _ = self._process.communicate(msgspec.json.encode(order))
+        content, said = self._process.communicate(msgspec.json.encode(order))
         code = self._process.returncode
         self._process = None
         if code:
-            raise UnavailableError(f"the process that fits ended with code {code}")
+            lines = said.decode(errors="replace").strip().splitlines() or ["no word"]
+            raise UnavailableError(
+                f"the process that fits ended with code {code}: {lines[-1]}"
+            )
         return msgspec.msgpack.decode(content, type=RefitResult | NoRefit)
 
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from invariant_bandits.checks import InputError
-from invariant_bandits_service import events, learners, replay, settings
+from invariant_bandits_service import events, history, learners, replay, settings
 from invariant_bandits_service.events import (
     AnyEvent,
     Closed,
@@ -690,6 +690,8 @@ def erase(
     batch: EventBatch,
     decisions: Sequence[tuple[str, str]],
     *,
+    text: str = "",
+    searched: int = 0,
     by: str = "",
 ) -> int:
     """Erase all events of decisions, given as (id, model); to be done alone.
@@ -698,20 +700,29 @@ def erase(
 
     What was learned from them stays learned. Checksums replace the events, an event names
     their numbers, and a replay begins with the state after it.
+
+    Of a `text`, decisions that mention it go as well, of which those before event `searched` are given;
+    and models that began empty forget it as a part of the names of features.
     """
     after = State.from_bytes(state.to_bytes(), state.store)
     rows: list[Row] = []
-    for id, model in decisions:
+    if text:
+        later = history.decisions_that_mention(state.store, text, searched, state.seq)
+        decisions = [*decisions, *later]
+        for served in after.models.values():
+            for learner in served.learners.values():
+                learner.forget(text)
+    for id, model in dict.fromkeys(decisions):
         rows += state.store.of_key(decision_key(id, model))
         after.forget_refusal(id, model)
         if model in after.models:
             after.models[model].waiting.discard(id)
-    if rows:
+    if rows or text:
         numbers = [row.seq for row in rows]
         first = state.store.start().seq
         batch.add(state, [events.Removed(batch.tick(), first, numbers, by)])
         after.seq += 1
-        batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)
+        batch.cut = Cut(first, after.seq, after.to_bytes(), numbers, without_trace=True)
     return len(rows)
 
 

@@ -539,7 +539,7 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 if batch.events:  # what was asked to be removed leaves no trace
                     self.store.shrink(fully=False)
-            if batch.cut.erased:
+            if batch.cut.without_trace:
                 self._restore()
                 return
         first = self.state.seq

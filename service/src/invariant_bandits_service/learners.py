@@ -170,6 +170,9 @@ class Learner(ABC):
     ) -> None:
         """Learn the reward of an action, given by its index; a round that was seen before can be learned."""
 
+    def forget(self, text: str) -> None:  # noqa: B027 - most have no names from requests
+        """Keep no feature name with this value, such as the address of a person."""
+
     # -- arms --
 
     @property
@@ -864,6 +867,15 @@ class OpenLearner(Learner, kind="open"):
         """Learn the reward of an action, given by its index."""
         features = self._encode_past(context, labels, actions)
         self.policy.update(features[action], reward, offered=features, action=action)
+
+    def forget(self, text: str) -> None:
+        """Give positions of names with this value other names; what was learned at them stays."""
+        names = {}
+        for name, index in self.positions.items():
+            is_meant = name.endswith(f"={text}") or f"={text}|" in name
+            names[f"(erased {index})" if is_meant else name] = index
+        self.positions = names
+        self._patterns.clear()
 
     # -- arms --
 

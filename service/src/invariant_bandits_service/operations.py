@@ -147,7 +147,9 @@ class Metrics(Collector):
             f"{PREFIX}_store_available", "Whether the store takes events.", available
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}_events", "Events in the store.", dashboard.get("seq", 0)
+            f"{PREFIX}_events",
+            "Events since the store was made, also those that were removed.",
+            dashboard.get("seq", 0),
         )
 
     def page(self) -> bytes:

@@ -331,6 +331,11 @@ class ServedModel(ModelVersions):
         """Of the active version."""
         return self.learners[self.version]
 
+    def learner_of(self, version: str) -> Learner:
+        """Return the learner of a version; NotFoundError if it does not exist, or not any longer."""
+        self.check_version(version)
+        return self.learners[version]
+
     def view(self) -> ModelView:
         """Return what other threads may read."""
         return ModelView(
@@ -363,9 +368,11 @@ class ServedModel(ModelVersions):
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
+        counts = msgspec.to_builtins(self.counts)
+        del counts["shortened"]  # no decision depends on it
         parts = [
             self.configuration,
-            self.counts,
+            counts,
             str(self.waiting.trace),
             self.activations,
         ]
@@ -842,6 +849,15 @@ class State:
         """Keep nothing of a decision that is erased."""
         refusal = _refusal(id, model)
         self.refusals = {kept: None for kept in self.refusals if kept != refusal}
+
+    def versions_with(self, text: str) -> list[str]:
+        """Return versions, as model and version, in whose stored form a text occurs."""
+        versions = []
+        for served in self.models.values():
+            for name, learner in served.learners.items():
+                if text.encode() in learner.to_bytes():
+                    versions.append(f"{served.name} {name}")
+        return versions
 
     # -- what should happen --
 

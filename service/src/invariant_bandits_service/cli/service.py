@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -312,7 +313,9 @@ def serve(
         proxies=trust_proxy or ["127.0.0.1"],
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
-    raise typer.Exit(serve(settings, lambda line: console.print(line)))
+    # a line that is not JSON would stop many a collector of logs
+    log = logging.getLogger("invariant_bandits_service")
+    raise typer.Exit(serve(settings, log.info if as_json else console.print))
 
 
 def _print_settings(values: dict[str, Any]) -> None:
@@ -521,9 +524,7 @@ def export(
     ],
     out: Annotated[
         Path,
-        Argument(
-            metavar="OUT", help="FILE.parquet, or FILE.dsjson or FILE.jsonl for dsjson."
-        ),
+        Argument(metavar="OUT", help="FILE.parquet; only its owner can read it."),
     ],
     model: Annotated[
         str | None, Option(help="Which model, if there are several.")
@@ -554,6 +555,38 @@ def export(
         else ""
     )
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
+
+
+def erase(
+    store: StorePath,
+    person: Annotated[
+        str,
+        Argument(
+            metavar="TEXT", help="The id of a decision, or a value in its context."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Erase all decisions about a person. Not while the store is in use: then POST /v1/erasures does it."""
+    from invariant_bandits_service.commands import EventBatch, erase
+    from invariant_bandits_service.replay import last_time
+    from invariant_bandits_service.replay import restore as restore_state
+
+    if len(person) < 3:
+        raise InputError("TEXT must have at least 3 characters")
+    with _writing(store) as opened:
+        state = restore_state(opened)
+        batch = EventBatch(last_time(opened))
+        first = opened.start().seq
+        erased = erase([], text=person, searched=first, by="store erase")(state, batch)
+        opened.append(batch.stored, cut=batch.cut)
+        opened.shrink()
+        left = restore_state(opened).versions_with(person)
+    lines = [f"{_shown(store)}: {erased:,} events erased"]
+    lines += [
+        f"{name} was fitted to a log with this text: fit it again" for name in left
+    ]
+    _say({"erased": erased, "left_in": left}, as_json, lines)
 
 
 @contextmanager
@@ -608,6 +641,7 @@ register(
     replay,
     export,
     compact,
+    erase,
     backup,
     restore,
 )

@@ -245,7 +245,7 @@ async def activate(call: Call) -> dict[str, Any]:
     served = call.engine.view().model(call.model)
     if version in served.versions and version not in served.activations:
         content = await call.look_at_model(
-            lambda served: served.learners[version].to_bytes()
+            lambda served: served.learner_of(version).to_bytes()
         )
         kind = served.versions[version].learner
         learner = await in_turn(learner_from_bytes, kind, content, version)
