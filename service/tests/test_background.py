@@ -25,6 +25,7 @@ from invariant_bandits_service import serve as serving
 from invariant_bandits_service.background import (
     Judge,
     Learning,
+    NoRefit,
     RefitResult,
     RefitSchedule,
     follow,
@@ -109,12 +110,12 @@ def learning_of(
     engine: Engine,
     path: Path | str,
     plan: RefitSchedule | None = None,
-    fit: Callable[[str], RefitResult | str] | None = None,
+    fit: Callable[[str], RefitResult | NoRefit] | None = None,
 ) -> Iterator[Learning]:
     """Learning from the history of models; with `fit`, which says what the process would answer."""
 
     class ScriptedLearning(Learning):
-        def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
+        def _fit(self, model: str, log: Path | None = None) -> RefitResult | NoRefit:
             return super()._fit(model, log) if fit is None else fit(model)
 
     learning = ScriptedLearning(engine, str(path), plan)
@@ -499,10 +500,10 @@ def test_the_plan_is_followed(tmp_path: Path) -> None:
     gate = threading.Event()
     gate.set()
 
-    def fit(model: str) -> str:
+    def fit(model: str) -> NoRefit:
         asked.append(model)
         gate.wait()
-        return "not today"
+        return NoRefit("not today", failed=False)
 
     with running(tmp_path / "d.db") as engine:
         serve(engine)

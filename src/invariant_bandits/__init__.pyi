@@ -12,8 +12,8 @@ from .decomposition.split import Split as Split
 from .evaluation.comparison import compare as compare
 from .evaluation.estimators import register_estimator as register_estimator
 from .evaluation.logged import value_of_logged as value_of_logged
-from .logs.feature_maps import FeatureMap as FeatureMap
-from .logs.feature_maps import FeatureOptions as FeatureOptions
+from .features.maps import FeatureMap as FeatureMap
+from .features.maps import FeatureOptions as FeatureOptions
 from .logs.formats.registry import register_log_format as register_log_format
 from .logs.log import Log as Log
 from .logs.log import open_log as open_log

@@ -14,6 +14,7 @@ from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.paper import PaperWorld
 from logged_worlds import ACTIONS, DIM, World, of_rounds
+from reading import read_feedback
 
 ESTIMATORS = ("DR", "SNIPS", "IPS", "replay")
 
@@ -398,7 +399,7 @@ def test_a_frame_is_compared_as_what_is_read_from_it():
     }
     frame = pd.DataFrame(columns | {"propensity": 1.0 / 3.0})
     asked = {"policies": ["linucb-cold", "uniform"], "estimators": ["DR"], "windows": 4}
-    read = ib.evaluation.read_feedback(frame, windows=4)
+    read = read_feedback(frame, windows=4)
     values = [
         ib.compare(log, **asked).line("linucb-cold").value
         for log in (frame, read, read.feedback)

@@ -12,9 +12,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import model_page
+from reading import read_feedback
 
 ROUNDS, ACTIONS = 2400, 3
 

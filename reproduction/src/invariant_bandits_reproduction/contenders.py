@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from invariant_bandits.policies.past import WHOLE_HORIZON
 from invariant_bandits.policies.registry import PolicySpec
@@ -27,6 +28,11 @@ LINUCB, LINUCB_TUNED, LINUCB_WARM, GREEDY, SW_LINUCB, D_LINUCB, *_ISD, AUTO = NA
 ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED = _ISD
 
 
-def named(*names: str) -> dict[str, PolicySpec]:
-    """These of the policies that have a name above."""
-    return {name: NAMED[name] for name in names}
+def named(*names: str, **bounds: float) -> dict[str, PolicySpec]:
+    """These of the policies that have a name above; bounds: options of all but AutoISD, which needs none."""
+    return {
+        name: replace(NAMED[name], options={**NAMED[name].options, **bounds})
+        if bounds and name != AUTO
+        else NAMED[name]
+        for name in names
+    }

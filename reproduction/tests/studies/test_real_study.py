@@ -265,9 +265,14 @@ def test_progress_counts_every_piece_of_work():
         seed=1,
         jobs=1,
         choices=CHOICES,
-        progress=lambda words, done, total: heard.append((done, total)),
+        progress=lambda words, done, total: heard.append((words, done, total)),
     )
-    assert heard == [(done, 7) for done in range(1, 8)]
+    stages = dict.fromkeys(words for words, _, _ in heard)
+    assert len(stages) == 3, "tuning, second half, from many dates"
+    assert [heard[-1][1:], len(heard)] == [(3, 3), 7]
+    for stage in stages:
+        counts = [(done, total) for words, done, total in heard if words == stage]
+        assert counts == [(done, len(counts)) for done in range(1, len(counts) + 1)]
 
 
 # -- goals and page --
@@ -402,16 +407,14 @@ def test_errors_are_over_dates_and_blocks_and_differences_are_paired():
 
 
 def test_the_picture_has_a_panel_for_every_stretch_and_a_mark_for_every_policy():
-    chart = {"flights": study.charted(planted())}
-    figure = study.gain_chart(chart, ours=study.OURS, reference=policies.AUTO_TUNED)
-    assert figure.axes[0].get_title(loc="left") == "flights, next 100"
+    chart = study.charted(planted())
+    figure = study.draw(StudyOutcome({"flights": planted()}, 2, 1), "light")
+    assert figure.axes[0].get_title(loc="left") == "NYC flights, next 100"
     assert len(figure.axes) == 4
     marks = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]
     assert [float(line.get_xdata()[0]) for line in marks] == [
-        mean for mean, _ in chart["flights"]["next 100"].values()
+        point.value for point in chart["next 100"].values()
     ]
-    with pytest.raises(ib.InputError, match="data must hold 'nobody', the reference"):
-        study.gain_chart(chart, ours=(), reference="nobody")
 
 
 def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):

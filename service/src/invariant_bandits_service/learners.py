@@ -22,8 +22,8 @@ from scipy.special import stdtrit
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
 from invariant_bandits.evaluation.intervals import mean_over_clusters
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base
@@ -170,6 +170,9 @@ class Learner(ABC):
     ) -> None:
         """Learn the reward of an action, given by its index; a round that was seen before can be learned."""
 
+    def forget(self, text: str) -> None:  # noqa: B027 - most have no names from requests
+        """Keep no feature name with this value, such as the address of a person."""
+
     # -- arms --
 
     @property
@@ -315,7 +318,7 @@ class FittedLearner(Learner, kind="model"):
 
     Attributes
     ----------
-    plain : FeatureMap or None
+    plain : RowFeatures or None
         Reads rows of numbers at once, where all columns are such.
     """
 
@@ -327,7 +330,9 @@ class FittedLearner(Learner, kind="model"):
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = (
-            features if isinstance(features, FeatureMap) and features.is_plain else None
+            features
+            if isinstance(features, RowFeatures) and features.is_plain
+            else None
         )
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
@@ -862,6 +867,15 @@ class OpenLearner(Learner, kind="open"):
         """Learn the reward of an action, given by its index."""
         features = self._encode_past(context, labels, actions)
         self.policy.update(features[action], reward, offered=features, action=action)
+
+    def forget(self, text: str) -> None:
+        """Give positions of names with this value other names; what was learned at them stays."""
+        names = {}
+        for name, index in self.positions.items():
+            is_meant = name.endswith(f"={text}") or f"={text}|" in name
+            names[f"(erased {index})" if is_meant else name] = index
+        self.positions = names
+        self._patterns.clear()
 
     # -- arms --
 

@@ -102,6 +102,8 @@ class Belief(plotting.ShownInNotebooks):
         Rounds whose error was cut.
     caution : str
         Sentence that must be read first, such as that the context cannot change the choice; empty if none.
+    scope : str
+        What the beliefs are about, if not about all coefficients.
     """
 
     hypotheses: dict[str, float]
@@ -117,6 +119,7 @@ class Belief(plotting.ShownInNotebooks):
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
     caution: str = ""
+    scope: str = ""
     stable_moved: str = ""
     drifting_moved: str = ""
     noticeable_levels: dict[str, float] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class Belief(plotting.ShownInNotebooks):
             f"  {name:<22} {100.0 * share:5.1f} %"
             for name, share in self.hypotheses.items()
         ]
+        lines += [f"  {self.scope}"] if self.scope else []
         if self.no_alarm_because:
             lines.append(
                 f"  these logs cannot support an alarm: {self.no_alarm_because}"
@@ -177,6 +181,7 @@ class Belief(plotting.ShownInNotebooks):
         ]
         return {
             "caution": self.caution,
+            "scope": self.scope,
             "beliefs": {name: float(share) for name, share in self.hypotheses.items()},
             "alarm": bool(self.alarm),
             "alarm_level": self.alarm_level,
@@ -401,11 +406,18 @@ class AutoISD(BasePolicy):
         """Estimate the drift of coefficients from the logs of a Past object and return an AutoISD policy.
 
         The parameter `windows` is the number of periods into which the logged rounds are cut, by default as
-        in the Past object. All other options are parameters of the AutoISD constructor.
+        in the Past object. All other options are parameters of the AutoISD constructor. Labelled arms with
+        more coefficients than one covariance matrix carries start as PooledArms.
         """
         if windows is not None:
             past = past.in_windows(windows)
-        return cls(past.drift_prior, **{**cls.known_from(past), **options})
+        known = {**cls.known_from(past), **options}
+        statistics = past.arm_statistics
+        if statistics is not None and statistics.layout.is_wide:
+            from invariant_bandits.policies.pooled_arms import PooledArms
+
+            return PooledArms.from_statistics(statistics, **known)  # type: ignore[return-value]
+        return cls(past.drift_prior, **known)
 
     # -- deciding --
 
@@ -489,6 +501,15 @@ class AutoISD(BasePolicy):
                 for index in block.start + np.flatnonzero(close):
                     chosen[index] = self.select(batch[index])
             return chosen
+
+    def _means(self, rows: Array) -> Array:
+        """Return the means (K,) of actions with features (K, p); of log-odds where rewards are clicks."""
+        means = np.empty(len(rows))
+        rounds, remaining = float(self.rounds), self.remaining_rounds
+        chosen, _ = kernels.decide(rows, self.mixture.buffer, rounds, remaining, means)
+        if chosen < 0:
+            self._refuse(rows)
+        return means
 
     def _predict(self, rows: Array) -> Array:
         """Return means and posterior standard deviations (2, K) of actions with features (K, p).

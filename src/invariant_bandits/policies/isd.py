@@ -265,6 +265,7 @@ class ISDPolicy(LinearPolicy):
         "component",
         "component_precision",
         "window",
+        "every",
         "recompute_every",
         "intercept",
         "memory",
@@ -354,6 +355,7 @@ class ISDPolicy(LinearPolicy):
         split: str | Split = ESTIMATED,
         component: Any = None,
         window: int | str | None = None,
+        every: int | None = None,
         **options: Any,
     ) -> Self:
         """Algorithm 1, with what is known of the split and of the component.
@@ -371,6 +373,8 @@ class ISDPolicy(LinearPolicy):
         window : int or "horizon", optional
             Rounds that the residual part remembers; by default it forgets nothing. A window that is as long
             as the run causes a warning, unless it is "horizon".
+        every : int, optional
+            Rounds after which the residual part forgets everything and starts again.
         **options :
             As in `from_history`.
         """
@@ -380,6 +384,8 @@ class ISDPolicy(LinearPolicy):
             settings["memory"] = SlidingWindow(
                 past.memory_length("window", window, share=1.0)
             )
+        if every is not None:
+            settings["memory"] = Restart(past.memory_length("every", every, share=1.0))
         if isinstance(split, Split):
             if component is None:
                 return cls.from_history(past.moments, split=split, **settings)
@@ -392,9 +398,9 @@ class ISDPolicy(LinearPolicy):
             )
         one_of("split", split, (ESTIMATED, PUBLISHED))
         if split == ESTIMATED:
-            every = settings.pop("recompute_every", None)
+            recompute_every = settings.pop("recompute_every", None)
             return cls._from_fitted(
-                past.decomposition, past.moments, False, every, **settings
+                past.decomposition, past.moments, False, recompute_every, **settings
             )
         if past.logs is None:
             raise InputError("split='published' needs the logged rounds row by row")

@@ -237,6 +237,8 @@ class KnownEpisode:
         Expected rewards, where they are not linear.
     outcomes : array, shape (T, K), optional
         What every action would bring, where that is not its expected reward plus noise.
+    feature_bound : float
+        Bound L on the length of a feature vector that policies are told.
     """
 
     logs: LoggedRounds
@@ -246,6 +248,7 @@ class KnownEpisode:
     windows: int = 8
     expected: Array | None = None
     outcomes: Array | None = None
+    feature_bound: float = 1.0
 
     @cached_property
     def means(self) -> Array:
@@ -265,9 +268,9 @@ class KnownEpisode:
     def past(self) -> Past:
         """What a policy may know before the first online round.
 
-        The feature bound is set to 1, as policies take the norm bound to be 1. The paper fixes neither L nor
-        M nor σ. The features and coefficients of its simulation are longer: the bounds are settings here, not
-        true bounds. The noise scale 1 is true unless the environment has another.
+        The feature bound is 1 by default, as policies take the norm bound to be 1. The paper fixes neither L
+        nor M nor σ. The features and coefficients of its simulation are longer: the bounds are settings here,
+        not true bounds. The noise scale 1 is true unless the environment has another.
         """
         return SimulatedPast(
             self,
@@ -276,7 +279,7 @@ class KnownEpisode:
             horizon=self.horizon,
             actions=int(self.offered.shape[1]),
             noise_scale=1.0,
-            feature_bound=1.0,
+            feature_bound=self.feature_bound,
             delta=1.0 / self.horizon if self.horizon > 1 else None,
         )
 
@@ -412,9 +415,7 @@ class PaperEpisodes:
                 np.broadcast_to(actions, (horizon, self.fixed_actions, p))
             )
         root = self.world.covariance_root(logs.basis, rng)
-        return np.asarray(
-            rng.standard_normal((horizon, self.world.actions, p)) @ root.T
-        )
+        return rng.standard_normal((horizon, self.world.actions, p)) @ root.T
 
     def _coefficients(
         self, logs: LoggedRounds, horizon: int, rng: np.random.Generator
@@ -433,7 +434,7 @@ class PaperEpisodes:
                 self.violation * direction / np.linalg.norm(direction)
             )
         inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
-        return np.asarray(inner @ logs.basis.T)
+        return inner @ logs.basis.T
 
     def _residual_path(
         self,

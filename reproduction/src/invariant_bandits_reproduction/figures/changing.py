@@ -23,7 +23,7 @@ from invariant_bandits_reproduction.figures.experiment import (
     Panel,
     PublishedResult,
 )
-from invariant_bandits_reproduction.figures.stationary import LOGGED_CELLS
+from invariant_bandits_reproduction.figures.stationary import CODE
 from invariant_bandits_reproduction.regret_claims import (
     BootstrapTest,
     Results,
@@ -117,7 +117,7 @@ EXPERIMENTS.add(
     )
 )
 
-UNBROKEN = LOGGED_CELLS[3500]
+UNBROKEN = CODE.logged[3500]
 """The cell of the paper in which invariance holds, with as many logged rounds."""
 FACING_VIOLATION = named(
     who.LINUCB,
@@ -242,8 +242,8 @@ def _played_cell(name: str, environment: PaperEpisodes) -> Cell:
 
 
 WORLDS = {
-    "the paper (T0 = 1,000)": LOGGED_CELLS[1000],
-    "the paper (T0 = 8,000)": LOGGED_CELLS[8000],
+    "the paper (T0 = 1,000)": CODE.logged[1000],
+    "the paper (T0 = 8,000)": CODE.logged[8000],
     "stable part jumps by 2": VIOLATED["jump"][2.0],
     "stable part creeps by 2": VIOLATED["creep"][2.0],
     "fast rotation online": ROTATION,

@@ -319,20 +319,8 @@ def on_real_data(
     data = DATA[name]()
     middle = data.rounds.rounds // 2
 
-    def note(words: str, total: int) -> Callable[[int], None]:
-        return lambda done: (
-            progress(f"{words}: {data.name}", done, total) if progress else None
-        )
-
     first_half = data.until(middle).scaled(middle)
-    tuned = real_study.tune(
-        first_half,
-        choices,
-        REAL_DRAWS,
-        seed,
-        jobs,
-        note("tuning", REAL_DRAWS * len(choices)),
-    )
+    tuned = real_study.tune(first_half, choices, REAL_DRAWS, seed, jobs, progress)
     words = {
         policy: tuned[policy].settings
         if policy in tuned
@@ -340,14 +328,9 @@ def on_real_data(
         for policy in choices
     }
     players = {policy: choices[policy][words[policy]] for policy in choices}
+    scaled = data.scaled(middle)
     played = real_study.second_half(
-        data.scaled(middle),
-        players,
-        middle,
-        REAL_DRAWS,
-        seed,
-        jobs,
-        note("second half", REAL_DRAWS),
+        scaled, players, middle, REAL_DRAWS, seed, jobs, progress
     )
     return {
         policy: (real_study.blocks_of(gains).tolist(), words[policy], 0.0)
