@@ -52,8 +52,8 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.pooled_arms import PooledArms
-from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import PolicySpec, find_policy
+from invariant_bandits.policies.wrapper import unwrapped
 
 SHORT, LONG = 0.25, 1.5
 """Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
