@@ -11,6 +11,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import parallel
 from invariant_bandits.policies.past import ForgetsNothingWarning
+from invariant_bandits.policies.choice import choice_of
 from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -20,15 +21,17 @@ EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1), logged=200)
 
 
 @dataclass
-class Scripted:
+class Scripted(ib.BasePolicy):
     """Plays the actions it was given and keeps all it was told; may spoil the features it sees."""
 
+    needs = ()
     actions: np.ndarray
     spoils: bool = False
     told: list = field(default_factory=list)
 
-    def select(self, features):
-        return int(self.actions[len(self.told)])
+    def decide(self, offered, *, draw=None):
+        nothing = np.zeros(len(offered))
+        return choice_of(int(self.actions[len(self.told)]), nothing, nothing)
 
     def update(self, features, reward, *, offered=None, action=None):
         self.told.append((features.copy(), float(reward), offered.copy(), action))
@@ -259,7 +262,7 @@ BAD = {
         {"seed": -1},
     ),
     "no policy made": (
-        "its maker must return a policy with select, update, got None",
+        "policy must have the methods select, update, got None",
         {"policies": {"none": lambda past: None}},
     ),
     "an action that is not offered": (

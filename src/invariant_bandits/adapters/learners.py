@@ -44,9 +44,11 @@ class FeatureAdapter:
     """
 
     def __init__(self, policy: Any, labels: Sequence[Any] | None = None) -> None:
-        self.policy: Any = (
-            find_policy(policy) if isinstance(policy, str) else as_policy(policy)
-        )
+        self.policy: Any = None
+        if isinstance(policy, str):
+            self.policy = find_policy(policy)
+        elif policy is not None:
+            self.policy = as_policy(policy)
         self._indicators: dict[Any, Array] = {}
         if labels is not None and np.ndim(labels[0]) == 0:
             self._register(labels)

@@ -110,6 +110,8 @@ def draw_action(propensities: Iterable[float], draw: float) -> int:
     It is the first action whose cumulative propensity exceeds the number, in units of their sum. Rounding
     never draws an action of propensity 0.
     """
+    if not 0.0 <= draw <= 1.0:
+        raise InputError(f"draw must be a number from 0 to 1, got {draw!r}")
     steps = list(accumulate(propensities))
     total = steps[-1]
     return min(bisect_right(steps, draw * total), bisect_left(steps, total))

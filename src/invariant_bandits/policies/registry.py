@@ -25,6 +25,8 @@ from invariant_bandits.registry import Registry
 Kind = TypeVar("Kind", bound=type)
 NONE = "none"
 """How names of policies spell None."""
+TABLES = ("options", "starting")
+"""Attributes of a class of policies that list its options."""
 NOT_MADE = (TypeError, ValueError, OverflowError, AttributeError, MemoryError)
 """What constructors raise if options do not fit them."""
 
@@ -79,10 +81,11 @@ class PolicySpec:
 
     def table(self) -> set[str]:
         """Return the names of the options that can be given, those that the name sets excepted."""
-        names: set[str] = set()
-        for kind in self.layers():
-            names |= {*getattr(kind, "options", ()), *getattr(kind, "starting", ())}
-        return names - set(find_policy(self.name).options)
+        entry = find_policy(self.name)
+        names = {name for word in TABLES for name in getattr(entry.kind, word, ())}
+        if entry.wraps is not None:
+            names |= PolicySpec(entry.wraps).table()
+        return names - set(entry.options)
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given."""
