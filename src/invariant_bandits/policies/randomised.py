@@ -15,7 +15,7 @@ from invariant_bandits.policies import base
 from invariant_bandits.policies.base import SEED, Option
 from invariant_bandits.policies.choice import Choice, choice_of, draw_action
 from invariant_bandits.policies.registry import register_policy
-from invariant_bandits.policies.wrapper import Wrapper
+from invariant_bandits.policies.wrapper import NEEDED, Wrapper
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
@@ -83,7 +83,8 @@ class Randomised(Wrapper):
         kind: str = UNIFORM,
         **options: Any,
     ) -> None:
-        super().__init__(policy, floor=floor, kind=kind, **options)
+        needed = (*NEEDED, "scores") if kind == INVERSE_GAP else NEEDED
+        super().__init__(policy, needed=needed, floor=floor, kind=kind, **options)
         least = DEFAULT_FLOOR[self.kind] if floor is None else floor
         self.floor = base.not_negative("floor", least, 1.0)
 

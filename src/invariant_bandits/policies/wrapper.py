@@ -28,6 +28,8 @@ class Wrapper(BasePolicy):
     ----------
     policy : Policy
         The policy to wrap, with the attributes dim and rounds.
+    needed : tuple of str
+        Names of the attributes that the policy must have.
     **options :
         Options of the wrapper.
     """
@@ -35,8 +37,10 @@ class Wrapper(BasePolicy):
     starting = ("policy",)
     needs = ()
 
-    def __init__(self, policy: Any, **options: Any) -> None:
-        missing = [name for name in NEEDED if not hasattr(policy, name)]
+    def __init__(
+        self, policy: Any, *, needed: tuple[str, ...] = NEEDED, **options: Any
+    ) -> None:
+        missing = [name for name in needed if not hasattr(policy, name)]
         if missing:
             name = getattr(policy, "__name__", type(policy).__name__)
             raise InputError(
