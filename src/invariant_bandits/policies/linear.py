@@ -404,6 +404,16 @@ class LinearPolicy(BasePolicy):
         self._decision = None if self.samples else bounds_of_actions
 
     @property
+    def radius(self) -> float:
+        """Radius of the confidence set of the coefficients that are learned online."""
+        return self._radius
+
+    @property
+    def log_volume(self) -> float:
+        """log det A/det λI, with A the regularised Gram matrix of the rounds remembered."""
+        return self._memory.log_volume()
+
+    @property
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
         with self._lock:
