@@ -231,7 +231,8 @@ class Guarded(Wrapper):
         fading = -log(memory.discount) if isinstance(memory, Discount) else 0.0
         volume = bound.log_volume + np.log1p((widths / radius) ** 2)
         volume += bound.dim * rounds * fading
-        return max(self.largest_loss, 2.0 * radius) * np.sqrt(2.0 * rounds * volume)
+        largest = max(self.largest_loss, 2.0 * radius)
+        return np.asarray(largest * np.sqrt(2.0 * rounds * volume))
 
     def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
         """Choose as the wrapped policy does, unless the budget does not allow it.
@@ -241,7 +242,7 @@ class Guarded(Wrapper):
         """
         features = base.offered_array(offered, self.dim)
         with self._lock:
-            wanted = self.policy.decide(features, draw=draw)
+            wanted: Choice = self.policy.decide(features, draw=draw)
             watch = self.watch(features)
             self._offered = features
         allowed = self.charged + watch.charges <= watch.budgets

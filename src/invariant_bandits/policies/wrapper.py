@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Wrapper(BasePolicy):
         Options of the wrapper.
     """
 
-    starting = ("policy",)
+    starting: ClassVar[tuple[str, ...]] = ("policy",)
     needs = ()
 
     def __init__(
