@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from invariant_bandits.checks import (
     InputError,
 )
 from invariant_bandits.logs.decode import Categories
+from invariant_bandits.storage import ArraySpec
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Column:
         none of them; None if a missing value cannot be used.
     marks_missing : bool
         Whether one more feature says that the value was missing.
+    directions : array, shape (width, k), optional
+        Directions along which the numbers of a vector become k features, instead of one feature each.
 
     >>> Column("country", categories=("DE", "FR")).features
     ('country=DE', 'country=FR')
@@ -46,6 +49,9 @@ class Column:
     width: int | None = None
     filler: tuple[float, ...] | None = None
     marks_missing: bool = False
+    directions: Annotated[Array, ArraySpec(("width", "k"))] | None = field(
+        default=None, compare=False
+    )
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -53,6 +59,9 @@ class Column:
         names: tuple[str, ...] = (self.name,)
         if self.categories is not None:
             names = tuple(f"{self.name}={category}" for category in self.categories)
+        elif self.directions is not None:
+            count = self.directions.shape[1]
+            names = tuple(f"{self.name} direction {k + 1}" for k in range(count))
         elif self.width is not None:
             names = tuple(f"{self.name}[{index}]" for index in range(self.width))
         if self.marks_missing:
@@ -92,6 +101,8 @@ class Column:
         missing = np.isnan(array)
         if self.filler is not None and missing.any():
             array = np.where(missing, self.filler, array)
+        if self.directions is not None:
+            array = array @ self.directions
         return array, np.asarray(missing.any(axis=1))
 
     def _indicators(self, values: Any) -> tuple[Array, Array]:

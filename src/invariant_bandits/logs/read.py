@@ -206,5 +206,5 @@ def read_feature_map(
     log = open_log(source, schema)
     if log.schema.labelled and (options is None or isinstance(options, FeatureOptions)):
         scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
-        return scan.learn(options or FeatureOptions()).features
+        return scan.learn(options or FeatureOptions(), reduce=False).features
     return starting_features(log, options or FeatureOptions())

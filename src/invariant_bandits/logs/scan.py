@@ -26,6 +26,7 @@ from invariant_bandits.logs.reader import (
 )
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.spill import RoundSpool
+from invariant_bandits.logs.wide_columns import cross_fitted, is_wide, reduced_columns
 from invariant_bandits.logs.windows import Windows, windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -115,10 +116,11 @@ class Scan:
                 self.progress(aggregate.report.rows, plan.total_rows, elapsed)
         return aggregate
 
-    def learn(self, options: FeatureOptions) -> Learned:
+    def learn(self, options: FeatureOptions, *, reduce: bool = True) -> Learned:
         """Return features that are learned from the log.
 
-        The log is read twice if only all rows show that missing values of a column need an indicator.
+        The log is read twice if only all rows show that missing values of a column need an indicator, and
+        once more to reduce wide columns, unless `reduce` is false.
         """
         features = starting_features(self.log, options)
         aggregate = self._sampled(features)
@@ -132,6 +134,9 @@ class Scan:
             features = features.with_missing_indicators(often)
             aggregate = self._sampled(features)
         self.check(aggregate.report)
+        context = features if isinstance(features, FeatureMap) else features.context
+        if reduce and any(map(is_wide, context.columns)):
+            features, aggregate = self._reduced(features, aggregate)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
             return Learned(learned, tuple(dropped), "", aggregate)
@@ -142,6 +147,30 @@ class Scan:
             catalogue=self.log.catalogue,
         )
         return Learned(of_arms, tuple(dropped), reason, aggregate)
+
+    def _reduced(
+        self, features: Features, aggregate: Aggregate
+    ) -> tuple[Features, Aggregate]:
+        """Return features whose wide columns are reduced, and what a scan with these gathers."""
+        is_rows = isinstance(features, FeatureMap)
+        context = features if isinstance(features, FeatureMap) else features.context
+        before = aggregate.moments.chosen
+        arms = len(before.count) // self.windows.count
+        columns, changes = reduced_columns(
+            context.columns, before, arms, level=int(not is_rows)
+        )
+        context = FeatureMap(columns, context.interactions, context.centre)
+        reduced = (
+            context
+            if isinstance(features, FeatureMap)
+            else replace(features, context=context)
+        )
+        again = self._sampled(reduced)
+        # Products of columns do not follow from the moments of the columns.
+        if not context.interactions:
+            chosen = cross_fitted(before, again.moments.chosen, arms, changes)
+            again.moments = replace(again.moments, chosen=chosen)
+        return reduced, again
 
     def _sampled(self, features: Features) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""

@@ -47,6 +47,7 @@ from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.survey import MOST_LEVELS
+from invariant_bandits.logs.wide_columns import reduction_notes
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -284,7 +285,9 @@ def fit_logs(
         unequal = missing_rewards_note(log)
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
-        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
+        reductions = reduction_notes(read.feature_map.columns)
+        unequal_notes = [unequal] if unequal else []
+        notes = (*log.notes, *unequal_notes, *gaps, *rare, *reductions)
         if (
             isinstance(read.feature_map, ArmFeatures)
             and read.feature_map.coding == "pooled"
