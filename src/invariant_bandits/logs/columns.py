@@ -12,6 +12,7 @@ import numpy as np
 from invariant_bandits.checks import (
     Array,
     InputError,
+    finite_array,
 )
 from invariant_bandits.logs.decode import Categories
 from invariant_bandits.storage import ArraySpec
@@ -52,6 +53,10 @@ class Column:
     directions: Annotated[Array, ArraySpec(("width", "k"))] | None = field(
         default=None, compare=False
     )
+
+    def __post_init__(self) -> None:
+        if self.directions is not None:
+            finite_array("directions", self.directions, (self.width or 0, "k"))
 
     @cached_property
     def features(self) -> tuple[str, ...]:

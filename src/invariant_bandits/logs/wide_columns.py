@@ -226,7 +226,8 @@ def _drifting_directions(
     """Directions (q, k) along which coefficients of some arm change between windows by more than noise.
 
     The scores of a cell, Σ(x − x̄)(r − r̄ − ẑᵀb), have covariance n·s²·Σ if nothing drifts. Whitened, they are
-    noise whose largest singular value is about √q + √cells (Marchenko & Pastur 1967).
+    noise whose largest singular value is about √q + √cells (Marchenko & Pastur 1967). Cells with fewer than q
+    rounds say nothing: the scores of so few need not be normal.
     """
     m, arms, _ = cells.cross.shape
     d = len(coefficients) - 1
@@ -240,7 +241,7 @@ def _drifting_directions(
     by_arm = scores.reshape(m, arms, -1)
     share = cells.rounds / np.maximum(cells.rounds.sum(axis=0), 1.0)
     by_arm = by_arm - share[:, :, None] * by_arm.sum(axis=0)
-    used = cells.rounds > 0
+    used = cells.rounds >= len(column)
     within = sums.scatter[:, column[:, None], column].sum(axis=0) / sums.count.sum()
     values, vectors = np.linalg.eigh(within)
     informed = values > 1e-9 * values[-1]
@@ -333,7 +334,7 @@ def reduction_notes(columns: Sequence[Column]) -> list[str]:
     """Return what became of wide columns, in words."""
     return [
         f"{column.name}: {column.width} numbers reduced to {column.directions.shape[1]}"
-        " directions, those that change the reward of some arm in some window"
+        " directions along which the reward of some action changes"
         for column in columns
         if column.directions is not None
     ]
