@@ -95,7 +95,7 @@ def test_cross_fitted_sums_do_not_promise_what_noise_promised():
     encoded = np.column_stack([np.ones(3000), vectors])
     cells.update(encoded, rng.normal(size=3000), window=cell)
     column = Column("text", width=200)
-    [reduced], changes = reduced_columns([column], cells.chosen, ARMS, level=1)
+    [reduced], changes = reduced_columns([column], cells.chosen, ARMS, of_arms=True)
     whole = np.zeros((len(changes[0]), 202))
     whole[0, 0] = whole[-1, -1] = 1.0
     whole[1:-1, 1:-1] = reduced.directions.T

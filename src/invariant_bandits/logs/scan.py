@@ -134,8 +134,7 @@ class Scan:
             features = features.with_missing_indicators(often)
             aggregate = self._sampled(features)
         self.check(aggregate.report)
-        context = features if isinstance(features, FeatureMap) else features.context
-        if reduce and any(map(is_wide, context.columns)):
+        if reduce:
             features, aggregate = self._reduced(features, aggregate)
         if isinstance(features, FeatureMap):
             learned, dropped = features.learned(aggregate.moments, options)
@@ -152,25 +151,27 @@ class Scan:
         self, features: Features, aggregate: Aggregate
     ) -> tuple[Features, Aggregate]:
         """Return features whose wide columns are reduced, and what a scan with these gathers."""
-        is_rows = isinstance(features, FeatureMap)
-        context = features if isinstance(features, FeatureMap) else features.context
+        of_arms = isinstance(features, ArmFeatures)
+        context = features.context if isinstance(features, ArmFeatures) else features
+        if not any(is_wide(column, of_arms=of_arms) for column in context.columns):
+            return features, aggregate
         before = aggregate.moments.chosen
         arms = len(before.count) // self.windows.count
         columns, changes = reduced_columns(
-            context.columns, before, arms, level=int(not is_rows)
+            context.columns, before, arms, of_arms=of_arms
         )
-        context = FeatureMap(columns, context.interactions, context.centre)
-        reduced = (
-            context
-            if isinstance(features, FeatureMap)
-            else replace(features, context=context)
+        reduced = FeatureMap(columns, context.interactions, context.centre)
+        features = (
+            replace(features, context=reduced)
+            if isinstance(features, ArmFeatures)
+            else reduced
         )
-        again = self._sampled(reduced)
+        again = self._sampled(features)
         # Products of columns do not follow from the moments of the columns.
         if not context.interactions:
             chosen = cross_fitted(before, again.moments.chosen, arms, changes)
             again.moments = replace(again.moments, chosen=chosen)
-        return reduced, again
+        return features, again
 
     def _sampled(self, features: Features) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""

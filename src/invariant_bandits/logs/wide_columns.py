@@ -19,8 +19,10 @@ from invariant_bandits.checks import Array
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.moments.power_sums import PowerSums
 
-WIDE = 32
-"""Numbers of a vector column from which on it is reduced: a log can estimate the coefficients of fewer."""
+WIDE, WIDE_FOR_ROWS = 32, 128
+"""Numbers of a vector column from which on it is reduced, where labelled arms have coefficients of their own,
+and where all actions share theirs: of fewer a log can follow each coefficient through time.
+"""
 MOST_DIRECTIONS = 64
 """Directions that a wide column is reduced to at most."""
 FOLDS = 4
@@ -283,14 +285,14 @@ def cross_fitted(
     return replace(refitted, mean=mean, scatter=scatter)
 
 
-def is_wide(column: Column) -> bool:
+def is_wide(column: Column, *, of_arms: bool) -> bool:
     """Whether a column is reduced: a vector of many numbers, not reduced yet."""
-    width = column.width or 0
-    return width >= WIDE and column.directions is None
+    least = WIDE if of_arms else WIDE_FOR_ROWS
+    return column.directions is None and (column.width or 0) >= least
 
 
 def reduced_columns(
-    columns: Sequence[Column], sums: PowerSums, arms: int, level: int
+    columns: Sequence[Column], sums: PowerSums, arms: int, *, of_arms: bool
 ) -> tuple[tuple[Column, ...], list[Array]]:
     """Return the columns, wide ones with directions, and for every fold what makes their features.
 
@@ -302,14 +304,15 @@ def reduced_columns(
         As in `wide_directions`.
     arms : int
         A.
-    level : int
-        Number of variables before the features of the first column.
+    of_arms : bool
+        Whether the log has labelled arms, whose contexts begin with a 1.
     """
+    level = int(of_arms)
     ends = level + np.cumsum([len(column.features) for column in columns])
     numbers = [
         np.arange(column.width or 0) + end - len(column.features)
         for column, end in zip(columns, ends, strict=True)
-        if is_wide(column)
+        if is_wide(column, of_arms=of_arms)
     ]
     reductions = iter(wide_directions(sums, arms, numbers))
     reduced: list[Column] = []
@@ -317,7 +320,7 @@ def reduced_columns(
     blocks: list[list[Array]] = [[np.eye(level)] for _ in range(FOLDS)]
     for column in columns:
         kept = len(column.features)
-        if is_wide(column):
+        if is_wide(column, of_arms=of_arms):
             kept = int(column.marks_missing)
             reduction = next(reductions)
             column = replace(column, directions=reduction.directions)
