@@ -107,14 +107,15 @@ def test_products_of_large_matrices_are_those_of_small_ones():
     np.testing.assert_allclose(kernels.product(left, right), left @ right, rtol=1e-10)
 
 
-def test_turning_two_groups_turns_the_whole_matrix():
+def test_turning_two_groups_turns_whole_matrices():
     rng = np.random.default_rng(1)
-    rows = rng.normal(size=(20, 9))
-    matrix = rows.T @ rows
+    rows = rng.normal(size=(3, 20, 9))
+    matrices = rows.transpose(0, 2, 1) @ rows
     both = np.array([1, 4, 5, 8])
     corner = kernels.cayley(0.3 * rng.normal(size=(1, 3)))
     turn = np.eye(9)
     turn[np.ix_(both, both)] = corner
-    expected = turn.T @ matrix @ turn
-    kernels._rotate(matrix, both, corner)
-    np.testing.assert_allclose(matrix, expected, atol=1e-12)
+    expected = turn.T @ matrices @ turn
+    work = np.ascontiguousarray(matrices.transpose(1, 2, 0))
+    kernels._rotate(work, both, corner)
+    np.testing.assert_allclose(work.transpose(2, 0, 1), expected, atol=1e-12)

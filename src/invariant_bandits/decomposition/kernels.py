@@ -366,37 +366,37 @@ def cayley(E: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _rotate(M: Any, both: Any, Q: Any) -> None:
-    """M ← QᵀMQ in place for the coordinates `both` of a symmetric M (p, p)."""
-    every = np.arange(len(both))
-    rows = product(Q.T, M[both])
-    inner = product(_submatrix(rows, every, both), Q)
-    # By symmetry the new columns are the new rows; what lies in both is turned from both sides.
-    for a, column in enumerate(both):
-        M[column] = rows[a]
-        M[:, column] = rows[a]
-    for a, b in np.ndindex(inner.shape):
-        M[both[a], both[b]] = inner[a, b]
+def _turned(Q: Any, rows: Any) -> Any:
+    """QᵀM for rows M (k, p, m) of all windows, in contiguous runs."""
+    k, p, m = rows.shape
+    return product(Q.T, rows.reshape((k, p * m))).reshape((k, p, m))
 
 
 @njit(cache=True, nogil=True)
-def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
-    """Halve E until the Cayley rotation lowers the dependence of the two groups.
+def _rotate(S: Any, both: Any, Q: Any) -> None:
+    """S ← QᵀSQ in place for the coordinates `both` of symmetric matrices S (p, p, m)."""
+    rows = _turned(Q, S[both])
+    # By symmetry the new columns are the new rows; what lies in both is turned from both sides.
+    for a, column in enumerate(both):
+        S[column] = rows[a]
+        S[:, column] = rows[a]
+    inner = _turned(Q, np.ascontiguousarray(rows[:, both].transpose(1, 0, 2)))
+    for a, b in np.ndindex(Q.shape):
+        S[both[a], both[b]] = inner[a, b]
+
+
+@njit(cache=True, nogil=True)
+def _improving_rotation(S: Any, n: Any, head: Any, tail: Any, E: Any) -> Any:
+    """Halve E until the Cayley rotation lowers the dependence of the two groups that make up S (m, k, k).
 
     Returns the rotation, the step's size, 0 if no step did, and by how much the dependence fell.
     """
-    both = np.concatenate((first, second))
-    k = len(both)
-    head = np.arange(len(first))
-    tail = np.arange(len(first), k)
-    every = np.arange(k)
-    trial = np.empty((len(S), k, k))
-    before = dependence(S, n, first, second)
+    before = dependence(S, n, head, tail)
+    trial = np.empty_like(S)
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
-            trial[i] = _submatrix(S[i], both, both)
-            _rotate(trial[i], every, Q)
+            trial[i] = product(product(Q.T, S[i]), Q)
         after = dependence(trial, n, head, tail)
         if after <= before:
             return Q, np.sqrt((E * E).sum()), before - after
@@ -424,33 +424,43 @@ def decouple(
     blocks = len(starts) - 1
     rows = n.sum()
     gain = np.inf
+    # The window comes last, so that a rotation works on contiguous runs.
+    work = np.ascontiguousarray(S.transpose(1, 2, 0))
+    status = STALLED
     for _ in range(most):
         largest = 0.0
         earlier = gain
         gain = 0.0
         for k in range(blocks):
             first = order[starts[k] : starts[k + 1]]
+            head = np.arange(len(first))
             for j in range(k + 1, blocks):
                 second = order[starts[j] : starts[j + 1]]
-                G, L, R = decoupling_step(S, n, first, second)
+                both = np.concatenate((first, second))
+                tail = np.arange(len(first), len(both))
+                pair = np.empty((len(S), len(both), len(both)))
+                for a, b in np.ndindex(pair.shape[1:]):
+                    pair[:, a, b] = work[both[a], both[b]]
+                G, L, R = decoupling_step(pair, n, head, tail)
                 E = solve_rotation(L, R, G, 1e-6 * rows)
                 size = np.sqrt((E * E).sum())
                 if size < 0.1 * tolerance:
                     continue
                 E *= -min(1.0, 0.5 / size)
-                Q, step, fall = _improving_rotation(S, n, first, second, E)
+                Q, step, fall = _improving_rotation(pair, n, head, tail, E)
                 if step > 0.0:
                     gain += fall
-                    both = np.concatenate((first, second))
-                    for i in range(len(S)):
-                        _rotate(S[i], both, Q)
+                    _rotate(work, both, Q)
                     U[:, both] = product(U[:, both], Q)
                     largest = max(largest, step)
         if largest < tolerance:
-            return CONVERGED
+            status = CONVERGED
+            break
         if STEADY_DECOUPLING * earlier <= gain < noise:
-            return INDISTINCT
-    return STALLED
+            status = INDISTINCT
+            break
+    S[:] = work.transpose(2, 0, 1)
+    return status
 
 
 @njit(cache=True)

@@ -19,7 +19,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.moments.power_sums import PowerSums
 
-WIDE, WIDE_FOR_ROWS = 32, 128
+WIDE, WIDE_FOR_ROWS = 16, 128
 """Numbers of a vector column from which on it is reduced, where labelled arms have coefficients of their own,
 and where all actions share theirs: of fewer a log can follow each coefficient through time.
 """
@@ -31,9 +31,9 @@ RIDGES = np.geomspace(1e-4, 1e2, 13)
 """Candidates for the ridge, in units of the variance that the rounds of an arm have along a usual number."""
 NEARLY_FREE = 1e-8
 """Ridge, in the same units, of the other features: it only keeps the equations solvable."""
-NOISE_EDGE = 1.05
-"""How far beyond the largest singular value of pure noise a direction of drift must be: in matrices of 30 to
-1,500 rows its largest of a hundred draws stays below.
+NOISE_SCALES = 4.0
+"""How far beyond the usual largest squared singular value of noise a direction of drift must be, in scales of
+its Tracy–Widom law: noise is further in less than one of a thousand logs.
 """
 
 
@@ -71,7 +71,9 @@ def window_folds(windows: int) -> Array:
 
 
 def wide_directions(
-    sums: PowerSums, arms: int, columns: Sequence[Array]
+    sums: PowerSums,
+    arms: int,
+    columns: Sequence[Array],
 ) -> list[WideDirections]:
     """Find the directions of wide columns that predict the rewards of some arm in some window.
 
@@ -99,7 +101,8 @@ def wide_directions(
         others = [whole]
     ridge = _best_ridge(others, left_out, wide)
     coefficients = _ridge_coefficients(whole, wide, ridge)
-    by_fold = np.stack([_ridge_coefficients(part, wide, ridge) for part in others])
+    without_fold = [_ridge_coefficients(part, wide, ridge) for part in others]
+    by_fold = np.stack(without_fold)
     result = []
     for column in columns:
         lasting = _predictive_combinations(
@@ -108,19 +111,20 @@ def wide_directions(
         drift = _drifting_directions(cells, coefficients, sums, column)
         drift = drift[:, : MOST_DIRECTIONS - lasting.shape[1]]
         repeated = np.broadcast_to(drift, (len(by_fold), *drift.shape))
-        result.append(
-            WideDirections(
-                directions=np.hstack([coefficients[column] @ lasting, drift]),
-                by_fold=np.concatenate(
-                    [by_fold[:, column] @ lasting, repeated], axis=2
-                ),
-                drifting=drift.shape[1],
-            )
+        lasting_by_fold = by_fold[:, column] @ lasting
+        found = WideDirections(
+            directions=np.hstack([coefficients[column] @ lasting, drift]),
+            by_fold=np.concatenate([lasting_by_fold, repeated], axis=2),
+            drifting=drift.shape[1],
         )
+        result.append(found)
     return result
 
 
-def _sums_about_mean(sums: PowerSums, arms: int) -> _CellSums:
+def _sums_about_mean(
+    sums: PowerSums,
+    arms: int,
+) -> _CellSums:
     """Sums about the mean of the whole log, of a level and the d features."""
     share = sums.count / sums.count.sum()
     apart = sums.mean - share @ sums.mean
@@ -141,28 +145,38 @@ def _sums_about_mean(sums: PowerSums, arms: int) -> _CellSums:
     )
 
 
-def _added(cells: _CellSums, windows: Array) -> _CellSums:
+def _added(
+    cells: _CellSums,
+    windows: Array,
+) -> _CellSums:
     """Sums of every arm over some windows."""
-    return _CellSums(
-        cells.gram[windows].sum(axis=0),
-        cells.cross[windows].sum(axis=0),
-        cells.rounds[windows].sum(axis=0),
-    )
+    gram = cells.gram[windows].sum(axis=0)
+    cross = cells.cross[windows].sum(axis=0)
+    rounds = cells.rounds[windows].sum(axis=0)
+    return _CellSums(gram, cross, rounds)
 
 
-def _without(whole: _CellSums, part: _CellSums) -> _CellSums:
-    return _CellSums(
-        whole.gram - part.gram, whole.cross - part.cross, whole.rounds - part.rounds
-    )
+def _without(
+    whole: _CellSums,
+    part: _CellSums,
+) -> _CellSums:
+    gram = whole.gram - part.gram
+    cross = whole.cross - part.cross
+    return _CellSums(gram, cross, whole.rounds - part.rounds)
 
 
-def _ridge_coefficients(sums: _CellSums, wide: Array, ridge: float) -> Array:
+def _ridge_coefficients(
+    sums: _CellSums,
+    wide: Array,
+    ridge: float,
+) -> Array:
     """Coefficients (d + 1, A) by ridge regression, arm by arm; only wide columns feel the ridge."""
     _, _, width = sums.gram.shape
     total = sums.gram.sum(axis=0)
     usual = total.diagonal()[wide].mean() / max(sums.rounds.sum(), 1.0)
     penalty = np.full(width, NEARLY_FREE * (usual + total.diagonal().max()))
-    penalty[wide] = ridge * usual * sums.rounds.mean() + NEARLY_FREE * usual
+    variance_of_arm = usual * sums.rounds.mean()
+    penalty[wide] = ridge * variance_of_arm + NEARLY_FREE * usual
     solutions = [
         linalg.solve(gram + np.diag(penalty), cross, assume_a="pos")
         for gram, cross in zip(sums.gram, sums.cross, strict=True)
@@ -170,26 +184,28 @@ def _ridge_coefficients(sums: _CellSums, wide: Array, ridge: float) -> Array:
     return np.stack(solutions, axis=1)
 
 
-def _loss(left_out: _CellSums, coefficients: Array) -> float:
+def _loss(
+    left_out: _CellSums,
+    coefficients: Array,
+) -> float:
     """Squared error of coefficients (d + 1, A) in rounds that were left out, up to the rewards' own."""
     image = np.einsum("aij,ja->ia", left_out.gram, coefficients)
     return float(((image - 2.0 * left_out.cross.T) * coefficients).sum())
 
 
 def _best_ridge(
-    others: Sequence[_CellSums], left_out: Sequence[_CellSums], wide: Array
+    others: Sequence[_CellSums],
+    left_out: Sequence[_CellSums],
+    wide: Array,
 ) -> float:
     """Return the ridge whose coefficients predict the windows left out best."""
-    losses = []
-    for ridge in RIDGES:
-        folds = zip(others, left_out, strict=True)
-        losses.append(
-            sum(
-                _loss(test, _ridge_coefficients(training, wide, ridge))
-                for training, test in folds
-            )
-        )
-    return float(RIDGES[int(np.argmin(losses))])
+    losses = np.zeros(len(RIDGES))
+    for index, ridge in enumerate(RIDGES):
+        for training, test in zip(others, left_out, strict=True):
+            coefficients = _ridge_coefficients(training, wide, ridge)
+            losses[index] += _loss(test, coefficients)
+    best = int(np.argmin(losses))
+    return float(RIDGES[best])
 
 
 def _predictive_combinations(
@@ -208,37 +224,39 @@ def _predictive_combinations(
     covariance = whole.gram.sum(axis=0)[np.ix_(column, column)] / whole.rounds.sum()
     values, vectors = np.linalg.eigh(covariance)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    _, _, right = np.linalg.svd(
-        root @ coefficients[column] * weight, full_matrices=False
-    )
+    strengths = root @ coefficients[column] * weight
+    _, _, right = np.linalg.svd(strengths, full_matrices=False)
     losses = []
     most = min(len(right), MOST_DIRECTIONS)
     for rank in range(1, most + 1):
-        project = (weight[:, None] * right[:rank].T) @ (right[:rank] / weight)
+        combine = weight[:, None] * right[:rank].T
+        project = combine @ (right[:rank] / weight)
         reduced = by_fold.copy()
         reduced[:, column] = by_fold[:, column] @ project
         losses.append(sum(map(_loss, left_out, reduced)))
     rank = 1 + int(np.argmin(losses))
-    return weight[:, None] * right[:rank].T
+    return np.asarray(weight[:, None] * right[:rank].T)
 
 
 def _drifting_directions(
-    cells: _CellSums, coefficients: Array, sums: PowerSums, column: Array
+    cells: _CellSums,
+    coefficients: Array,
+    sums: PowerSums,
+    column: Array,
 ) -> Array:
     """Directions (q, k) along which coefficients of some arm change between windows by more than noise.
 
     The scores of a cell, Σ(x − x̄)(r − r̄ − ẑᵀb), have covariance n·s²·Σ if nothing drifts. Whitened, they are
-    noise whose largest singular value is about √q + √cells (Marchenko & Pastur 1967). Cells with fewer than q
-    rounds say nothing: the scores of so few need not be normal.
+    noise whose largest singular value is about √q + √cells (Johnstone 2001). Cells with fewer than q rounds
+    say nothing: the scores of so few need not be normal.
     """
     m, arms, _ = cells.cross.shape
     d = len(coefficients) - 1
     slopes = np.tile(coefficients[:d].T, (m, 1))
-    scores = sums.scatter[:, column, d] - np.einsum(
-        "cij,cj->ci", sums.scatter[:, column, :d], slopes
-    )
-    explained = sums.scatter[:, :d, d] * slopes
-    unexplained = sums.scatter[:, d, d].sum() - explained.sum()
+    expected = np.einsum("cij,cj->ci", sums.scatter[:, column, :d], slopes)
+    scores = sums.scatter[:, column, d] - expected
+    explained = (sums.scatter[:, :d, d] * slopes).sum()
+    unexplained = sums.scatter[:, d, d].sum() - explained
     # A ridge leaves some of an arm's lasting coefficients: what all its windows share is not drift.
     by_arm = scores.reshape(m, arms, -1)
     share = cells.rounds / np.maximum(cells.rounds.sum(axis=0), 1.0)
@@ -251,14 +269,21 @@ def _drifting_directions(
     noise = np.sqrt(max(unexplained, 0.0) / sums.count.sum())
     if not used.any() or noise == 0.0:
         return np.zeros((len(column), 0))
-    scaled = by_arm[used] / np.sqrt(cells.rounds[used])[:, None] / noise
+    deviation = noise * np.sqrt(cells.rounds[used])
+    scaled = by_arm[used] / deviation[:, None]
     left, strength, _ = np.linalg.svd(whiten.T @ scaled.T, full_matrices=False)
-    edge = np.sqrt(informed.sum()) + np.sqrt(used.sum())
-    return whiten @ left[:, strength > NOISE_EDGE * edge]
+    roots = np.sqrt([informed.sum(), used.sum()])
+    usual = roots.sum() ** 2
+    scale = roots.sum() * (1.0 / roots).sum() ** (1.0 / 3.0)
+    beyond_noise = strength**2 > usual + NOISE_SCALES * scale
+    return np.asarray(whiten @ left[:, beyond_noise])
 
 
 def cross_fitted(
-    sums: PowerSums, refitted: PowerSums, arms: int, changes: Sequence[Array]
+    sums: PowerSums,
+    refitted: PowerSums,
+    arms: int,
+    changes: Sequence[Array],
 ) -> PowerSums:
     """Sums over the reduced features, each window with directions that were found without it.
 
@@ -292,7 +317,11 @@ def is_wide(column: Column, *, of_arms: bool) -> bool:
 
 
 def reduced_columns(
-    columns: Sequence[Column], sums: PowerSums, arms: int, *, of_arms: bool
+    columns: Sequence[Column],
+    sums: PowerSums,
+    arms: int,
+    *,
+    of_arms: bool,
 ) -> tuple[tuple[Column, ...], list[Array]]:
     """Return the columns, wide ones with directions, and for every fold what makes their features.
 
@@ -330,7 +359,8 @@ def reduced_columns(
         for fold in blocks:
             fold.append(np.eye(kept))
     folds = blocks[: window_folds(len(sums.count) // arms).max() + 1]
-    return tuple(reduced), [linalg.block_diag(*fold, 1.0) for fold in folds]
+    changes = [linalg.block_diag(*fold, np.eye(1)) for fold in folds]
+    return tuple(reduced), changes
 
 
 def reduction_notes(columns: Sequence[Column]) -> list[str]:
