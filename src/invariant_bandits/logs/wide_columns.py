@@ -365,9 +365,13 @@ def reduced_columns(
 
 def reduction_notes(columns: Sequence[Column]) -> list[str]:
     """Return what became of wide columns, in words."""
-    return [
-        f"{column.name}: {column.width} numbers reduced to {column.directions.shape[1]}"
-        " directions along which the reward of some action changes"
-        for column in columns
-        if column.directions is not None
-    ]
+    notes = []
+    for column in columns:
+        if column.directions is not None:
+            count = column.directions.shape[1]
+            reduced = "1 direction" if count == 1 else f"{count} directions"
+            notes.append(
+                f"{column.name}: {column.width} numbers reduced to {reduced}"
+                " along which the reward of some action changes"
+            )
+    return notes
