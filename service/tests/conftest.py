@@ -45,9 +45,9 @@ def fitted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def loops(tmp_path: Path, fitted_file: Path) -> Iterator[TestClient]:
     """A service with an empty model, "default", and a fitted one, "shop"."""
-    service = open_service(
-        ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": fitted_file})
-    )
+    service = open_service(ServiceSettings(store=str(tmp_path / "d.db")))
     with TestClient(Application(service), raise_server_exceptions=False) as client:
-        assert client.post("/v1/models", json={"model": "default"}).status_code == 201
+        content = fitted_file.read_bytes()
+        made = client.post("/v1/models", params={"model": "shop"}, content=content)
+        assert made.status_code == 201
         yield client

@@ -68,11 +68,15 @@ NEEDED = {
     },
     "admin": {
         "POST /v1/models",
+        "POST /v1/clock/confirm",
+        "POST /v1/erasures",
+        "DELETE /v1/models/{model}",
         *(
             f"{call[0]} {model}{call[1]}"
             for model in ("/v1/model", "/v1/models/{model}")
             for call in (
                 ("POST", "/versions"),
+                ("DELETE", "/versions/{version}"),
                 ("POST", "/versions/{version}/activate"),
                 ("POST", "/rollback"),
                 ("POST", "/learn"),
@@ -216,6 +220,12 @@ def test_wrong_tokens_are_slowed_and_right_ones_of_the_same_address_are_not() ->
             429
         ]
         assert status("right", "192.0.2.3") == 200, "it was right elsewhere"
+        fresh = access.Access(tokens)
+        guard = fresh
+        assert {status(f"guess {n}") for n in range(50)} == {401, 429}
+        assert status("right") == 200, (
+            "a stranger behind the same proxy keeps nobody out"
+        )
         clock[0] = 1.5
         assert [status("guess"), status("guess")] == [401, 429]
         for n in range(30_000):

@@ -24,15 +24,12 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     """A service with an empty model, and a fitted one of labelled arms named "shop"."""
     model = tmp_path / "shop.model"
     labelled_model().save(model)
-    with client_of(
-        ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": model})
-    ) as client:
-        assert (
-            client.post(
-                "/v1/models", json={"model": "default", "arms": ["a", "b"]}
-            ).status_code
-            == 201
-        )
+    settings = ServiceSettings(store=str(tmp_path / "d.db"), empty_model=False)
+    with client_of(settings) as client:
+        body = {"model": "default", "arms": ["a", "b"]}
+        assert client.post("/v1/models", json=body).status_code == 201
+        shop = client.post("/v1/models?model=shop", content=model.read_bytes())
+        assert shop.status_code == 201
         yield client
 
 
@@ -373,7 +370,7 @@ def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
     }
 
 
-def test_the_only_model_is_meant_where_none_is_named(
+def test_the_oldest_model_is_meant_where_none_is_named(
     tmp_path: Path, fitted_file: Path
 ) -> None:
     service = open_service(
@@ -393,10 +390,12 @@ def test_the_only_model_is_meant_where_none_is_named(
             client.post("/v1/models", content=fitted_file.read_bytes()).json()["model"]
             == "default"
         )
-        assert client.get("/v1/model").json()["model"] == "default"
-        assert client.delete("/v1/model/arms/arm_0").status_code == 200
         assert client.post("/v1/models", json={"model": "third"}).status_code == 201
-        assert client.get("/v1/model").json()["model"] == "default"
+        assert client.get("/v1/model").json()["model"] == "shop"
+        assert client.post("/v1/decisions", json=body).json()["model"] == "shop"
+        reward = {"id": "not decided yet", "value": 1.0}
+        assert client.post("/v1/rewards", json=reward).json()["status"] == "unknown"
+        assert client.get("/v1/model").json()["counts"]["unknown"] == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ import pytest
 from invariant_bandits_service import commands
 from invariant_bandits_service.background import RefitSchedule
 from invariant_bandits_service.commands import DecisionCommand
-from invariant_bandits_service.engine import STEADY, Engine, ServiceClock
+from invariant_bandits_service.engine import (
+    STEADY,
+    Engine,
+    Retention,
+    ServiceClock,
+)
 from invariant_bandits_service.events import Decided, decode_event
 from invariant_bandits_service.replay import first_since, replay_all
 from invariant_bandits_service.settings import Configuration
@@ -152,3 +157,58 @@ def test_learning_begins_once_a_night_also_when_the_clocks_change(
         monkeypatch.undo()
         time.tzset()
     assert [(date - begun[0]).days for date in begun] == [0, 1, 2]
+
+
+def test_a_start_with_a_clock_far_ahead_settles_and_removes_nothing_until_confirmed(
+    tmp_path: Path,
+) -> None:
+    machine = Machine()
+    path, rule = tmp_path / "d.db", Retention(days=90.0)
+    year = 365 * 86_400.0
+    with running(path, machine.wall, ticks=machine.ticks) as engine:
+        serve(engine)
+        wait_for(engine, 6_000.0)
+        for number in range(20):
+            engine.call(DecisionCommand(id=f"d{number}"))
+        before = engine.state.seq
+    for _ in range(2):  # also when it is started again
+        machine.wall.now += year
+        options = {"ticks": machine.ticks, "retention": rule}
+        with running(path, machine.wall, **options) as engine:
+            machine.spend(2 * STEADY)
+            assert settled(engine) == 0
+            assert engine.store.start().seq == 0
+            assert engine.gauges()["clock_in_doubt"][1]
+            assert engine.problem() is None
+            new = engine.call(DecisionCommand(id=f"new {machine.wall.now}"))
+            assert new.time == pytest.approx(1_000_000.0, abs=10 * STEADY)
+        machine.wall.now -= year
+    machine.wall.now += year
+    with running(path, machine.wall, ticks=machine.ticks, retention=rule) as engine:
+        settled(engine)
+        engine.confirm_clock()
+        settled(engine)
+        assert not engine.gauges()["clock_in_doubt"][1]
+        now = engine.call(DecisionCommand(id="confirmed"))
+        assert now.time == pytest.approx(machine.wall.now, abs=0.01)
+        machine.spend(6_001.0)
+        assert settled(engine) >= 20
+        machine.spend(5.0)
+        settled(engine)
+        assert engine.store.start().seq >= before - 25
+        live = engine.state.hashes()
+    store = open_store(path)
+    assert replay_all(store).hashes() == live
+    store.close()
+
+
+def test_a_stop_of_some_days_needs_no_confirmation(tmp_path: Path) -> None:
+    machine = Machine()
+    with running(tmp_path / "d.db", machine.wall, ticks=machine.ticks) as engine:
+        serve(engine)
+        wait_for(engine, 600.0)
+        engine.call(DecisionCommand(id="waits"))
+    machine.wall.now += 5 * 86_400.0
+    with running(tmp_path / "d.db", machine.wall, ticks=machine.ticks) as engine:
+        assert settled(engine) == 1
+        assert not engine.gauges()["clock_in_doubt"][1]

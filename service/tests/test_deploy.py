@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import re
 import shlex
@@ -16,7 +17,9 @@ import pytest
 import typer
 
 from invariant_bandits.cli.app import app
+from invariant_bandits_service.commands import DecisionCommand
 from local_client import TestClient
+from served_models import running, serve
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 ROOT = DEPLOY.parents[1]
@@ -163,7 +166,8 @@ def test_dashboard_and_alerts_ask_for_figures_that_the_service_shows(
     asked = " ".join([*expressions(), (DEPLOY / "alerts.yaml").read_text()])
     names = set(re.findall(r"\b(?:invariant_bandits|process)_\w+", asked))
     assert len(names) > 10
-    assert names <= shown
+    of_deciders = {"invariant_bandits_state_age_seconds"}
+    assert names - of_deciders <= shown
     routes = set(re.findall(r'route="([\w.]+)"', loops.get("/metrics").text))
     assert "decisions.decide" in routes, "the alert about latency names this route"
 
@@ -179,11 +183,119 @@ def test_the_unit_starts_the_service_where_it_may_write() -> None:
     given = options(arguments)
     assert given["store"].startswith("%S/invariant-bandits/")
     assert "StateDirectory=invariant-bandits" in unit()
-    assert str(given["token_file"]) == "%d/tokens"
-    assert re.search(r"^LoadCredential=tokens:", unit(), re.MULTILINE)
+    assert str(given["token_file"]) == "/etc/invariant-bandits/tokens", (
+        "a credential is a copy that no reload reads again"
+    )
+    assert "LoadCredential" not in unit()
+    assert re.search(r"^ExecReload=.* -HUP \$MAINPID$", unit(), re.MULTILINE)
     assert not re.search(r"^MemoryDenyWriteExecute", unit(), re.MULTILINE), (
         "compiled loops need such memory"
     )
+
+
+def system_call_sets() -> dict[str, list[str]]:
+    """The names in each set of system calls of this machine's systemd; a set can hold other sets."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    done = subprocess.run(
+        ["systemd-analyze", "--no-pager", "syscall-filter"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sets: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("@"):
+            sets[line.strip()] = names = []
+        elif line.strip() and not line.strip().startswith("#") and sets:
+            names.append(line.strip())
+    if "@system-service" not in sets:
+        pytest.skip(f"systemd-analyze cannot work here: {done.stderr.strip()[:200]}")
+    return sets
+
+
+def allowed_calls() -> set[str]:
+    """The system calls that the unit allows, line by line as systemd reads them."""
+    sets = system_call_sets()
+
+    def members(name: str) -> set[str]:
+        if name not in sets:
+            return {name}
+        return set().union(*(members(part) for part in sets[name]))
+
+    allowed: set[str] = set(members("@default"))
+    for line in re.findall(r"^SystemCallFilter=(.*)$", unit(), re.MULTILINE):
+        is_denied = line.startswith("~")
+        for name in line.removeprefix("~").split():
+            allowed = allowed - members(name) if is_denied else allowed | members(name)
+    return allowed
+
+
+UNDER_FILTER = """
+import ctypes, os, sys
+
+library = ctypes.CDLL("libseccomp.so.2")
+library.seccomp_init.restype = ctypes.c_void_p
+NOT_PERMITTED = 0x00050000 | 1
+filter = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(NOT_PERMITTED)))
+for name in sys.argv[1].split(","):
+    number = library.seccomp_syscall_resolve_name(name.encode())
+    if number >= 0:
+        library.seccomp_rule_add(filter, ctypes.c_uint32(0x7FFF0000), number, 0)
+if library.seccomp_load(filter):
+    sys.exit("no filter can be set here")
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+"""Allows the system calls that the first argument names, and runs Python with the others."""
+
+
+def run_under_filter(
+    arguments: list[str], given: str
+) -> subprocess.CompletedProcess[str]:
+    if ctypes.util.find_library("seccomp") is None:
+        pytest.skip("libseccomp is not installed")
+    calls = ",".join(sorted(allowed_calls()))
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_FILTER, calls, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if "no filter can be set here" in done.stderr:
+        pytest.skip("a filter of system calls cannot be set here")
+    return done
+
+
+@pytest.mark.system
+def test_background_programs_run_with_a_low_priority_under_the_filter_of_the_unit(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "d.db"
+    with running(path) as engine:
+        serve(engine)
+        engine.call(DecisionCommand(context={"hour": 9}))
+    module = "invariant_bandits_service.store.open_store"
+    verified = run_under_filter(["-m", module], str(path))
+    assert (verified.returncode, verified.stderr) == (0, "")
+    order = {"store": str(path), "model": "default", "log": "", "seed": 1}
+    module = "invariant_bandits_service.background"
+    learned = run_under_filter(["-m", module], json.dumps(order))
+    assert learned.returncode == 0, learned.stderr
+    assert "decisions are settled" in learned.stdout
+    program = "import os; os.nice(15); print(os.nice(0))"
+    assert run_under_filter(["-c", program], "").stdout == "15\n"
+
+
+@pytest.mark.system
+def test_the_unit_leaves_little_to_an_intruder() -> None:
+    system_call_sets()
+    line = ["systemd-analyze", "security", "--offline=true", "--threshold=13"]
+    done = subprocess.run(
+        [*line, str(DEPLOY / UNIT)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
 @pytest.mark.system

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import signal
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -28,8 +30,8 @@ from invariant_bandits_service.store.open_store import open_store
 from invariant_bandits_service.store.sql import StoreError
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
-from served_models import Clock, serve
-from started_service import service, start
+from served_models import Clock, running, serve
+from started_service import SERVE, Started, free_port, service, start
 
 pytestmark = pytest.mark.system
 
@@ -311,3 +313,69 @@ def test_a_second_learner_takes_over_from_a_killed_one(
     store = open_store(address, writing=False)
     replay_all(store)
     store.close()
+
+
+def test_deciders_without_a_learner_say_how_old_their_state_is_and_are_unready_in_time(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("invariant_bandits_service.engine.LONGEST_UNLEARNED", 0.5)
+    address = postgres.fresh()
+    with fleet(address, deciders=1) as (learner, [decider]):
+        decider.call(DecisionCommand())
+        until(lambda: decider.state.seq >= learner.store.head().seq)
+        until(lambda: decider.problem() is None and decider.state_age() < 0.5)
+    decider = Decider(open_store(address, learning=False))
+    decider.start()
+    try:
+        time.sleep(0.6)
+        assert decider.problem() is None, "nothing has happened that could be learned"
+        decider.call(DecisionCommand())
+        until(lambda: decider.problem() is not None)
+        assert "no learner has published" in str(decider.problem())
+        assert decider.gauges()["state_age_seconds"][1] > 0.5
+        decider.call(DecisionCommand())  # it goes on deciding
+        with running(address, publish_every=0.05):
+            until(lambda: decider.problem() is None)
+    finally:
+        decider.stop()
+
+
+def test_a_standby_answers_probes_and_nothing_else(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    address = postgres.fresh()
+    options = ("--role", "learner")
+    with service(tmp_path, *options, store=address) as learner:
+        port = free_port()
+        line = [*SERVE, *options, "--store", address, "--port", str(port)]
+        process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL)
+        standby = Started(process, f"http://127.0.0.1:{port}")
+        try:
+            until(lambda: answers(standby))
+            assert standby.ask("GET", "/healthz")[0] == 200
+            assert "invariant_bandits_standby 1" in standby.ask("GET", "/metrics")[1]
+            for method, path in (("GET", "/readyz"), ("POST", "/v1/decisions")):
+                assert standby.ask(method, path)[0] == 503
+            learner.end()
+            until(lambda: answers(standby) and standby.ask("GET", "/readyz")[0] == 200)
+        finally:
+            standby.end()
+
+
+def answers(started: Started) -> bool:
+    """Whether a process can be asked."""
+    with suppress(OSError):
+        return started.ask("GET", "/healthz")[0] == 200
+    return False
+
+
+def test_a_port_that_is_taken_makes_no_store(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = [*SERVE, "--store", "new.db", "--port", str(port)]
+        done = subprocess.run(
+            line, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+    assert done.returncode != 0
+    assert f"127.0.0.1:{port} cannot be listened at" in done.stderr
+    assert not (tmp_path / "new.db").exists()

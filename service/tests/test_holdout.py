@@ -14,7 +14,7 @@ from invariant_bandits_service.commands import DecisionCommand, RewardCommand
 from invariant_bandits_service.events import Decided
 from invariant_bandits_service.operations import Service
 from invariant_bandits_service.replay import replay_all
-from invariant_bandits_service.serve import Application
+from invariant_bandits_service.serve import Application, ServiceSettings, open_service
 from invariant_bandits_service.settings import Configuration
 from invariant_bandits_service.store.open_store import open_store
 from invariant_bandits_service.timeline import Holdout
@@ -159,3 +159,73 @@ def test_the_model_says_what_it_is_worth(tmp_path: Path) -> None:
             < shown["uplift"]["high"]
             < 0.8
         )
+
+
+def test_the_key_is_neither_stored_nor_learned_but_decides_the_side(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        configure(engine, holdout=0.5, holdout_key="customer")
+        sides = {}
+        for number in range(40):
+            context = {"customer": f"c{number}@example.com", "hour": 9}
+            command = DecisionCommand(context=context, id=f"d{number}")
+            decided = engine.call(command)
+            assert decided.context == {"hour": 9}
+            assert engine.call(command) == decided
+            sides[number] = decided.group
+            engine.call(RewardCommand(f"d{number}", 1.0))
+        assert set(sides.values()) == {"model", "holdout"}
+        learner = engine.state.models["default"].learner
+        assert b"example.com" not in learner.to_bytes()
+        assert b"example.com" not in (tmp_path / "d.db").read_bytes()
+        again = {"customer": "c7@example.com", "hour": 10}
+        assert engine.call(DecisionCommand(context=again)).group == sides[7]
+        live = engine.state.hashes()
+    store = open_store(tmp_path / "d.db")
+    assert replay_all(store).hashes() == live
+    store.close()
+
+
+def test_the_holdout_follows_the_settings_at_every_start_and_in_new_models(
+    tmp_path: Path,
+) -> None:
+    def rules_of(**holdout: Any) -> dict[str, Any]:
+        """Holdouts after a start with these settings, at which a model may be made."""
+        settings = ServiceSettings(store=str(tmp_path / "d.db"), holdout=holdout)
+        service = open_service(settings)
+        with TestClient(Application(service)) as client:
+            name = f"made-{service.engine.view().seq}"
+            client.post("/v1/models", json={"model": name, "arms": ["a", "b"]})
+            models = service.engine.view().models
+            assert models[name].configuration.holdout == holdout.get("holdout", 0.0)
+            if "share" in put:
+                body = {"holdout": put.pop("share")}
+                answer = client.put("/v1/models/default/configuration", json=body)
+                assert answer.status_code == 200
+            models = service.engine.view().models
+            return {
+                name: served.configuration.holdout for name, served in models.items()
+            }
+
+    put: dict[str, float] = {}
+    assert set(rules_of(holdout=0.1).values()) == {0.1}
+    assert set(rules_of(holdout=0.2).values()) == {0.2}
+    assert set(rules_of().values()) == {0.0}
+    put["share"] = 0.3
+    assert rules_of()["default"] == 0.3
+    assert rules_of()["default"] == 0.3, "a call has set it, so no file takes it away"
+    assert rules_of(holdout=0.1)["default"] == 0.1
+
+
+def test_a_change_of_one_rule_leaves_the_others(loops: TestClient) -> None:
+    path = "/v1/model/configuration"
+    assert loops.put(path, json={"holdout": 0.1, "floor": 0.2}).status_code == 200
+    changed = loops.put(path, json={"reward_wait": 5.0}).json()
+    assert (changed["holdout"], changed["floor"]) == (0.1, 0.2)
+    assert changed == loops.get(path).json()
+    assert loops.put(path, json={"reward_wait": None}).json()["reward_wait"] is None
+    assert loops.put(path, json={"flor": 0.2}).status_code == 422
+    assert loops.put(path, json={"floor": 2.0}).status_code == 422
+    assert loops.get(path).json()["holdout"] == 0.1

@@ -16,6 +16,9 @@ OWN = {
         "late",
         "unknown",
         "learned",
+        "clock_in_doubt",
+        "learning_failed",
+        "shortened",
     ),
     *(
         "defaulted",

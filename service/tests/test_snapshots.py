@@ -60,6 +60,8 @@ def test_every_field_of_a_state_survives_its_snapshot(tmp_path: Path) -> None:
         rules = Configuration(reward_wait=1e6, default_reward=0.0)
         engine.call(commands.configure("default", rules), alone=True)
         engine.call(DecisionCommand(context={"age": 1.0}, id="waits"))
+        serve(engine, name="gone")
+        engine.call(commands.remove_model("gone"), alone=True)
         engine.state.aside[10**6] = "planted"
         kept = State.from_bytes(engine.state.to_bytes(), engine.store)
         again = State.from_bytes(kept.to_bytes(), engine.store)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from invariant_bandits_service import commands
+from invariant_bandits_service import state as states
 from invariant_bandits_service.commands import (
     DecisionCommand,
     EventBatch,
@@ -150,3 +151,56 @@ def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
     store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == live
     store.close()
+
+
+def test_too_many_waits_end_the_oldest_and_refuse_no_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "MOST_WAITING", 10)
+    path = tmp_path / "d.db"
+    with running(path, Clock()) as engine:
+        serve(engine)
+        rules(engine, 1_000.0, default_reward=0.5)
+        ids = [f"d{number}" for number in range(25)]
+        decide(engine, *ids)
+        told = settled(engine, *ids)
+        assert told == ["default"] * 15 + [None] * 10
+        served = engine.state.models["default"]
+        assert (served.counts.shortened, len(served.waiting)) == (15, 10)
+        assert engine.call(RewardCommand("d24", 1.0)) == "waiting"
+        assert engine.call(RewardCommand("d0", 1.0)) == "late"
+        live = engine.state.hashes()
+    store = open_store(path)
+    assert replay_all(store).hashes() == live
+    store.close()
+
+
+def test_waits_of_a_snapshot_of_an_earlier_release_are_read(tmp_path: Path) -> None:
+    """They were pairs (end, id)."""
+    with running(tmp_path / "d.db", Clock()) as engine:
+        serve(engine)
+        rules(engine, 1_000.0)
+        decide(engine, "one", "two")
+        live = engine.state.hashes()
+        new = states.Deadlines.to_builtins
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(states.Deadlines, "to_builtins", lambda self: list(self))
+            earlier = engine.state.to_bytes()
+        assert states.Deadlines.to_builtins is new
+        assert earlier != engine.state.to_bytes()
+        for content in (earlier, engine.state.to_bytes()):
+            assert State.from_bytes(content, engine.store).hashes() == live
+
+
+def test_snapshots_of_many_waits_are_taken_seldom(tmp_path: Path) -> None:
+    """Each takes long, and all requests wait for it."""
+    with running(tmp_path / "d.db", Clock()) as engine:
+        engine._snapshot_took = 1e6
+        engine._snapshot_at = engine.state.seq - 100_000
+        assert not engine._is_snapshot_due()
+        engine._snapshot_at = engine.state.seq - 300_000
+        assert engine._is_snapshot_due()
+        engine._snapshot_took = 0.0
+        engine._snapshot_at = engine.state.seq - 4_000
+        assert engine._is_snapshot_due()
+        engine._snapshot_at = engine.state.seq

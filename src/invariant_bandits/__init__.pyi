@@ -25,13 +25,16 @@ from .model.model import load as load
 from .model.model import save as save
 from .moments.windowed import WindowedMoments as WindowedMoments
 from .policies.auto import AutoISD as AutoISD
-from .policies.base import Policy as Policy
+from .policies.base import BasePolicy as BasePolicy
+from .policies.base import Option as Option
 from .policies.base import Scores as Scores
 from .policies.baselines import DisjointLinUCB as DisjointLinUCB
 from .policies.baselines import EpsilonGreedy as EpsilonGreedy
 from .policies.baselines import Frozen as Frozen
 from .policies.baselines import Greedy as Greedy
 from .policies.baselines import Uniform as Uniform
+from .policies.choice import Choice as Choice
+from .policies.choice import Policy as Policy
 from .policies.isd import ISDLinTS as ISDLinTS
 from .policies.isd import ISDLinUCB as ISDLinUCB
 from .policies.linear import DLinUCB as DLinUCB

@@ -144,3 +144,16 @@ def test_the_first_rows_are_kept_without_the_batch_they_came_from():
     )
     assert log.sample.num_rows == 1000
     assert log.sample.get_total_buffer_size() < 20_000
+
+
+def test_columns_are_named_when_a_log_is_opened_not_when_it_is_read():
+    table = wide(LOG)
+    assert ib.open_log(table, features=["x0"]).moments().feature_map.names == ("x0",)
+    for ask in (
+        ib.open_log(table).moments,
+        ib.open_log(lists_of_offered(LOG)).feedback,
+    ):
+        with pytest.raises(
+            ib.InputError, match="columns are named when a log is opened"
+        ):
+            ask(features=["x0"])

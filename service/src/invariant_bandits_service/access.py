@@ -122,8 +122,6 @@ class Access:
     rate: float = 0.0
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Requests, or wrong tokens of an address, that may still come, and when there were so many."""
-    _trusted: set[str] = field(default_factory=set)
-    """Tokens that were right: wrong ones of the same address, such as a proxy's, do not slow them down."""
 
     def check(self, request: Request, needed: Role) -> Caller:
         """Return the caller, or refuse one who may not ask this."""
@@ -134,12 +132,6 @@ class Access:
         token = _token(request)
         address = request.client.host if request.client else ""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        if digest not in self._trusted and not self._may_guess(address, cost=0.0):
-            raise RefusedError(
-                429,
-                "this address sent too many wrong tokens",
-                headers={"Retry-After": "1"},
-            )
         # all are compared, so that the time does not show which
         roles = [
             role
@@ -147,7 +139,13 @@ class Access:
             if hmac.compare_digest(known, digest)
         ]
         if not roles:
-            self._may_guess(address, cost=1.0 if token else 0.0)
+            # right tokens pass: others may share their address, such as a proxy's
+            if not self._may_guess(address, cost=1.0 if token else 0.0):
+                raise RefusedError(
+                    429,
+                    "this address sent too many wrong tokens",
+                    headers={"Retry-After": "1"},
+                )
             words = (
                 "the token is not known"
                 if token
@@ -160,7 +158,6 @@ class Access:
                 403,
                 f"this needs a token with the role {needed!r}, this one has {caller.role!r}",
             )
-        self._trusted.add(digest)
         self._slow_down(caller)
         return caller
 

@@ -59,8 +59,9 @@ from invariant_bandits_service.learners import (
     OpenLearner,
     learner_from_bytes,
 )
+from invariant_bandits_service.settings import DAY
 from invariant_bandits_service.state import ConflictError, State, record_of, teach
-from invariant_bandits_service.store.open_store import LOWEST_PRIORITY, open_store
+from invariant_bandits_service.store.open_store import lower_priority, open_store
 from invariant_bandits_service.store.sql import UnavailableError
 
 FEWEST_ROUNDS = 200
@@ -79,6 +80,10 @@ FEWEST_ARMS = 3
 """Arms from which a prior over arms is learned."""
 PROGRESS = "progress"
 """Name of the file beside a log that says how far it was read."""
+
+
+class TooFewDecisionsError(InputError):
+    """A history that is too short to learn from: nothing is wrong, and more comes."""
 
 
 def made_from(
@@ -118,10 +123,14 @@ def _updated(
     own = learner.model
     layout = history.layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
+    odds = own.log_odds
+    if odds is not None:
+        odds = replace(odds, moments=replace(odds.moments, edges=None))
     timeless = replace(
         own,
         schema=layout.schema_like(own.schema),
         moments=replace(own.moments, edges=None),
+        log_odds=odds,
     )
     windows = max(round(count * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
@@ -157,12 +166,14 @@ def _fitted(
         uses.update(name for name, value in numbers.items() if value)
     names = _frequent(uses, MOST_FEATURES)
     if not names:
-        raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
+        raise TooFewDecisionsError(
+            f"history: no feature occurs in {FEWEST_USES} decisions"
+        )
     per_window = max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
     windows = min(count // per_window, MOST_WINDOWS)
     if windows < FEWEST_WINDOWS:
         needed = FEWEST_WINDOWS * per_window
-        raise InputError(
+        raise TooFewDecisionsError(
             f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features"
         )
     source = chosen()
@@ -319,11 +330,13 @@ class Judge:
             round = learner.round_of(
                 event.context, () if event.all_arms else event.labels, event.actions
             )
-            new, expected = learner.expect(round, self.floor)
+            choice = learner.decide(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
             return
+        new = choice.propensities.tolist()
+        expected = choice.means.tolist()
         logged = event.propensities
         # what other arms would earn cannot be known
         if list(round.labels) != event.labels:
@@ -495,7 +508,14 @@ FEWEST_SETTLING = 100
 """Decisions that this share is at least."""
 
 
-class RefitResult(msgspec.Struct):
+class NoRefit(msgspec.Struct, tag=True):
+    """Why there is no new version, and whether that is a failure."""
+
+    why: str
+    failed: bool = True
+
+
+class RefitResult(msgspec.Struct, tag=True):
     """A new version that was judged.
 
     Parameters
@@ -550,7 +570,9 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     count = len(settled) - later
     if count < FEWEST_ROUNDS:
         needed = f"{later + FEWEST_ROUNDS:,} are needed"
-        raise InputError(f"history: {len(settled):,} decisions are settled, {needed}")
+        raise TooFewDecisionsError(
+            f"history: {len(settled):,} decisions are settled, {needed}"
+        )
     through = settled[count]
     judged_from = settled[len(settled) - judged]
     learner, words = made_from(served.learner, partial(decisions, last=through), count)
@@ -572,24 +594,27 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says; write a RefitResult, or why there is none.
+    """Do what standard input says; write a RefitResult or a NoRefit.
 
     The input is {"store": address, "model": name, "log": path or "", "seed": number}.
     """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
-    os.nice(LOWEST_PRIORITY)
+    lower_priority()
     end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read())
-    answer: RefitResult | str
+    answer: RefitResult | NoRefit
     try:
         if order["log"]:
             answer = _fit_log(Path(order["log"]), order["seed"])
         else:
             with closing(open_store(order["store"], writing=False)) as store:
                 answer = learn_from_history(store, order["model"])
+    except TooFewDecisionsError as error:
+        answer = NoRefit(str(error), failed=False)
     except InputError as error:
-        answer = str(error)
+        # what is wrong with an uploaded log is for its administrator to mend
+        answer = NoRefit(str(error), failed=not order["log"])
     with out:
         out.write(msgspec.msgpack.encode(answer))
 
@@ -624,6 +649,9 @@ ONE_THREAD = {
     f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")
 }
 """Environment of the process that fits."""
+
+LONGEST_FAILING = 3 * DAY
+"""Seconds of failed attempts to learn, three nights by default, after which the service is not ready."""
 
 log = logging.getLogger("invariant_bandits_service")
 
@@ -723,7 +751,9 @@ def catch_up(engine: Engine, model: str, version: str, by: str) -> str | None:
     store = engine.store
     added = served.versions[version]
     content = engine.call(
-        commands.inspect(lambda state: state.model(model).learners[version].to_bytes())
+        commands.inspect(
+            lambda state: state.model(model).learner_of(version).to_bytes()
+        )
     )
     if added.origin != "background" or not served.has_content(content):
         return None
@@ -762,6 +792,7 @@ class Learning:
         self.store = store
         self.plan = plan or RefitSchedule()
         self._outcomes: dict[str, dict[str, Any]] = {}
+        self._failures: dict[str, dict[str, Any]] = {}
         self._requests: queue.SimpleQueue[tuple[str, str, Path | None] | None] = (
             queue.SimpleQueue()
         )
@@ -794,6 +825,18 @@ class Learning:
                 "log": log,
             }
         self._requests.put((model, by, log))
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """Return models whose latest attempts to learn have failed: since when, and why."""
+        models = self.engine.view().models
+        return {name: why for name, why in self._failures.items() if name in models}
+
+    def problem(self) -> str | None:
+        """Say which model has not been able to learn for so long that an operator must look."""
+        for model, failure in self.failures().items():
+            if time.time() - failure["since"] > LONGEST_FAILING:
+                return f"{model} has not been able to learn for days: {failure['why']}"
+        return None
 
     def outcome(self, model: str) -> dict[str, Any]:
         """Return the outcome of the last refit as plain values; how far it is while it runs."""
@@ -828,22 +871,31 @@ class Learning:
         began = time.time()
         try:
             refit = self._fit(model, log_file)
-            if isinstance(refit, str):
-                outcome: dict[str, Any] = {"status": "not learned", "why": refit}
+            if isinstance(refit, NoRefit):
+                status = "failed" if refit.failed else "not learned"
+                outcome: dict[str, Any] = {"status": status, "why": refit.why}
             else:
                 outcome = self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         if log_file is not None:
             shutil.rmtree(log_file.parent, ignore_errors=True)
-        log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
+        words = outcome.get("why") or outcome.get("note")
+        if outcome["status"] != "failed":
+            self._failures.pop(model, None)
+            log.info("learning %s: %s", model, words)
+        elif not self._ending:
+            if log_file is None:
+                since = self._failures.get(model, {}).get("since", began)
+                self._failures[model] = {"since": since, "why": words}
+            log.error("learning %s failed: %s", model, words)
         self._outcomes[model] = {
             **outcome,
             "began": began,
             "seconds": time.time() - began,
         }
 
-    def _fit(self, model: str, log: Path | None = None) -> RefitResult | str:
+    def _fit(self, model: str, log: Path | None = None) -> RefitResult | NoRefit:
         """Return what the process that fits answers: a new version, or why there is none."""
         with self._guard:
             if self._ending:
@@ -852,7 +904,7 @@ class Learning:
             pipe = subprocess.PIPE
             environment = {**os.environ, **ONE_THREAD}
             self._process = subprocess.Popen(
-                program, stdin=pipe, stdout=pipe, env=environment
+                program, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
             )
         order = {
             "store": self.store,
@@ -860,12 +912,15 @@ class Learning:
             "log": str(log or ""),
             "seed": self.engine.store.seed,
         }
-        content, _ = self._process.communicate(msgspec.json.encode(order))
+        content, said = self._process.communicate(msgspec.json.encode(order))
         code = self._process.returncode
         self._process = None
         if code:
-            raise UnavailableError(f"the process that fits ended with code {code}")
-        return msgspec.msgpack.decode(content, type=RefitResult | str)
+            lines = said.decode(errors="replace").strip().splitlines() or ["no word"]
+            raise UnavailableError(
+                f"the process that fits ended with code {code}: {lines[-1]}"
+            )
+        return msgspec.msgpack.decode(content, type=RefitResult | NoRefit)
 
     def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
         """Add what was fitted: a new model, or a version that has learned what happened since."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import update_wrapper, wraps
 from itertools import count
 from typing import Any, Generic, ParamSpec, TypeVar, overload
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.optional import require
@@ -159,6 +159,7 @@ class _Calls:
         url: str,
         token: str | None = None,
         *,
+        model: str | None = None,
         timeout: float = 10.0,
         retries: int = 4,
         backoff: float = 0.1,
@@ -180,6 +181,8 @@ class _Calls:
         self._http = make(
             base_url=url.rstrip("/"),
             headers=headers,
+            # what a single call says of the model goes before
+            params={} if model is None else {"model": model},
             timeout=timeout,
             transport=transport,
         )
@@ -205,7 +208,7 @@ class _Calls:
         arms: Arms = None,
         *,
         id: str | None = None,
-        model: str = "default",
+        model: str | None = None,
         scores: bool = False,
         defer: bool = False,
         unit: str | None = None,
@@ -221,8 +224,8 @@ class _Calls:
             or mapping of features, or a mapping with the keys "label" and "features".
         id : str, optional
             Identifier of the decision, under which a repeated request gets the same answer.
-        model : str
-            Name of the model that decides.
+        model : str, optional
+            Name of the model that decides, by default that of the client.
         scores : bool
             Whether the answer includes the expected reward of each action.
         defer : bool
@@ -231,7 +234,8 @@ class _Calls:
             Identifier of the person about whom the model decides, such as a customer id. The service assigns
             each person to the model or to the holdout (the reference policy).
         """
-        body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
+        body: dict[str, Any] = {"id": id or secrets.token_hex(12)}
+        body |= {} if model is None else {"model": model}
         body |= {} if context is None else {"context": dict(context)}
         body |= {} if arms is None else {"arms": list(arms)}
         body |= {} if unit is None else {"unit": unit}
@@ -327,25 +331,28 @@ class _Calls:
 
         The answer is "activated", or "unchanged" if the decision was active before.
         """
-        return ClientCall("POST", _path(decision, model, "/activate"), _status)
+        id, model = _identified(decision, model)
+        path = f"/v1/decisions/{quote(id, safe='')}/activate"
+        return ClientCall("POST", path, _status, _query(model=model))
 
     @ClientMethod
     @staticmethod
     def decision(id: str, *, model: str | None = None) -> ClientCall[dict[str, Any]]:
         """Return all stored data of a decision."""
-        return ClientCall("GET", _path(id, model), dict)
+        path = f"/v1/decisions/{quote(id, safe='')}"
+        return ClientCall("GET", path, dict, _query(model=model))
 
     @ClientMethod
     @staticmethod
-    def model(name: str = "default") -> ClientCall[dict[str, Any]]:
+    def model(name: str | None = None) -> ClientCall[dict[str, Any]]:
         """Return a model's version, its beliefs, and how many decisions and rewards it has."""
-        return ClientCall("GET", f"/v1/models/{quote(name, safe='')}", dict)
+        return ClientCall("GET", "/v1/model", dict, _query(model=name))
 
     @ClientMethod
     @staticmethod
     def upload(
         content: bytes,
-        name: str = "default",
+        name: str | None = None,
         *,
         activate: bool = False,
         allow_differences: bool = False,
@@ -357,8 +364,8 @@ class _Calls:
         ----------
         content : bytes
             Content of the model file, such as the result of `Model.to_bytes`.
-        name : str
-            Name of the model that gets the new version.
+        name : str, optional
+            Name of the model that gets the new version, by default that of the client.
         activate : bool
             Whether the new version makes the decisions from now on.
         allow_differences : bool
@@ -367,16 +374,17 @@ class _Calls:
         note : str
             Remark that the service stores with the new version.
         """
-        flags = {"activate": activate, "allow_differences": allow_differences}
-        query = urlencode(
-            {
-                **{flag: str(value).lower() for flag, value in flags.items()},
-                "note": note,
-            }
+        query = _query(
+            model=name,
+            activate=activate,
+            allow_differences=allow_differences,
+            note=note,
         )
-        path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
         return ClientCall(
-            "POST", path, lambda body: str(body["version"]), {"content": content}
+            "POST",
+            "/v1/model/versions",
+            lambda body: str(body["version"]),
+            {"content": content, **query},
         )
 
 
@@ -393,6 +401,8 @@ class Client(_Calls, AbstractContextManager["Client"]):
         Address of the service, such as "http://127.0.0.1:8080".
     token : str, optional
         Access token, if the service needs one.
+    model : str, optional
+        Name of the model that is meant where a call names none; by default the service's oldest model.
     timeout : float
         Seconds to wait for one answer of the service.
     retries : int
@@ -468,11 +478,10 @@ def _identified(
     )
 
 
-def _path(decision: ServedDecision | str, model: str | None, call: str = "") -> str:
-    """Return the path of a call about one decision."""
-    id, model = _identified(decision, model)
-    query = "" if model is None else f"?model={quote(model, safe='')}"
-    return f"/v1/decisions/{quote(id, safe='')}{call}{query}"
+def _query(**parameters: Any) -> dict[str, Any]:
+    """Return what httpx is given for the query, without parameters that are None."""
+    present = {name: value for name, value in parameters.items() if value is not None}
+    return {"params": present}
 
 
 def _status(body: Any) -> str:

@@ -9,14 +9,16 @@ import itertools
 import math
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from invariant_bandits.checks import InputError
-from invariant_bandits_service import events, learners, replay, settings
+from invariant_bandits_service import events, history, learners, replay, settings
 from invariant_bandits_service.events import (
     AnyEvent,
     Closed,
@@ -31,6 +33,7 @@ from invariant_bandits_service.state import (
     Record,
     ServedModel,
     State,
+    usual_model,
 )
 from invariant_bandits_service.store.sql import Cut, Row, StoreError
 
@@ -38,8 +41,8 @@ LARGEST_REWARD = 1e9
 """A larger one is a mistake rather than an amount; sums of squares stay far from overflow."""
 MOST_COST = 100_000
 """Numbers (features × arms, over all decisions) that one request may have encoded: about half a second."""
-MOST_WAITING = 1_000_000
-"""Decisions of a model that may wait for their rewards."""
+MOST_UNUSED = 10
+"""Versions of a model, the latest, that are kept although they neither decide nor can be returned to."""
 
 
 @dataclass
@@ -64,9 +67,12 @@ class EventBatch:
         What is removed from the store with this commit.
     cost : float
         Of the decisions of the command that was begun last, see `Learner.cost`.
+    first_rules : Configuration
+        Rules of a model that is made.
     """
 
     moment: float
+    first_rules: settings.Configuration = field(default_factory=settings.Configuration)
     events: list[AnyEvent] = field(default_factory=list)
     stored: list[tuple[str | None, bytes]] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
@@ -246,14 +252,10 @@ class DecisionCommand:
             else state.record(self.id, self.model, batch.pending)
         )
         if known is not None and known.decided is not None:
-            if not self._is_about(known.decided):
+            if not self._is_about(known.decided, served):
                 before = f"{self.model!r} has decided under {self.id!r} already"
                 raise ConflictError(f"id: {before}, with another context or other arms")
             return known.decided
-        if len(served.waiting) >= MOST_WAITING:
-            raise InputError(
-                f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards"
-            )
         batch.spend(served.learner.cost(self.context, self.labels, self.actions))
         drawn = batch.drawn.get(self.model, 0)
         decided = self._decide(state, served, moment, drawn)
@@ -294,40 +296,44 @@ class DecisionCommand:
         unit = self.unit or id
         if rules.holdout_key is not None:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
+        context = self._context_for(served)
         group, bucket = rules.group_of(served.name, unit)
-        version, round, choice, means = served.choose(
-            self.context, self.labels, self.actions, draw, group
+        version, round, choice = served.choose(
+            context, self.labels, self.actions, draw, group
         )
-        learner = served.learners[version]
-        why = "holdout" if group == "holdout" else "first"
-        if rules.mode == "online" and group != "holdout":
-            why = learner.why(round, choice, means, rules.floor)
         return Decided(
             time=moment,
             id=id,
             model=served.name,
             version=version,
             draw=draw,
-            context=self.context,
+            context=context,
             labels=list(round.labels),
             actions=self.actions,
             index=choice.action,
-            propensities=choice.propensities,
-            means=means,
+            propensities=choice.propensities.tolist(),
+            means=choice.means.tolist(),
             deferred=self.deferred,
             protocol=self.protocol,
             at=state.at,
             all_arms=self._means_all_arms,
-            why=why,
+            why=choice.reason,
             group=group,
             bucket=bucket,
         )
+
+    def _context_for(self, served: ServedModel) -> dict[str, Any] | None:
+        """Return the context without the key of the holdout: who it is about is nothing to learn from."""
+        key = served.configuration.holdout_key
+        if not self.context or key in (None, *served.learner.input_columns):
+            return self.context
+        return {name: value for name, value in self.context.items() if name != key}
 
     @property
     def _means_all_arms(self) -> bool:
         return not self.labels and self.actions is None
 
-    def _is_about(self, decided: Decided) -> bool:
+    def _is_about(self, decided: Decided, served: ServedModel) -> bool:
         """Return whether a decision is what is asked for; expected rewards may be asked for later."""
         is_same_offer = self._means_all_arms or (
             decided.labels == list(self.labels) and decided.actions == self.actions
@@ -335,7 +341,7 @@ class DecisionCommand:
         return (
             is_same_offer
             and decided.all_arms == self._means_all_arms
-            and decided.context == self.context
+            and decided.context in (self.context, self._context_for(served))
             and decided.deferred == self.deferred
         )
 
@@ -500,6 +506,8 @@ def add_version(
         )
     if first and model in state.models:
         raise InputError(f"model: {model!r} exists already")
+    if model in state.removed:
+        raise InputError(f"model: {model!r} was removed; names are never used again")
     content = learner.to_bytes()
     digest = hashlib.sha256(content).hexdigest()
     known = state.models[model].versions if model in state.models else {}
@@ -522,8 +530,16 @@ def add_version(
     )
     batch.contents.append(content)
     batch.add(state, [added])
+    if not known and batch.first_rules != settings.Configuration():
+        _check_reference(batch.first_rules, version, learner, [version])
+        rules = events.Configured(batch.tick(), model, batch.first_rules)
+        batch.add(state, [rules])
     if active:
         batch.add(state, [_activated(batch, model, version, why, by)])
+    if known:
+        for name in state.models[model].unused_versions(version)[:-MOST_UNUSED]:
+            gone = events.VersionRemoved(batch.tick(), model, name, by)
+            batch.add(state, [gone])
     return version
 
 
@@ -555,6 +571,32 @@ def activate_version(
 
 
 @returns_command
+def remove_version(
+    state: State, batch: EventBatch, model: str, version: str, *, by: str = ""
+) -> str:
+    """Remove a version that does not decide, with what it learned; to be done alone."""
+    served = state.model(model)
+    served.check_version(version)
+    if version in (served.version, served.configuration.holdout_to):
+        raise ConflictError(
+            f"version: {version!r} decides, or is what a holdout is compared with"
+        )
+    batch.add(state, [events.VersionRemoved(batch.tick(), model, version, by)])
+    return version
+
+
+@returns_command
+def remove_model(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
+    """Remove a model, with all its versions; its decisions stay in the store. To be done alone."""
+    state.model(model)
+    if model == usual_model(state.models) and len(state.models) > 1:
+        words = "answers requests that name no model; it can only be removed as the last one"
+        raise ConflictError(f"model: {model!r} {words}")
+    batch.add(state, [events.ModelRemoved(batch.tick(), model, by)])
+    return model
+
+
+@returns_command
 def roll_back(state: State, batch: EventBatch, model: str, *, by: str = "") -> str:
     """Return to the version before the active one, exactly as it was left; to be done alone."""
     return activate_version(
@@ -571,22 +613,41 @@ def configure(
     *,
     by: str = "",
 ) -> settings.Configuration:
-    """Change the rules of a model; to be done alone."""
+    """Set all rules of a model; to be done alone."""
     served = state.model(model)
-    to = configuration.holdout_to
-    arms = served.learner.arms
-    if configuration.holdout and to == served.version:
-        raise InputError(
-            f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm"
-        )
-    is_known = to == settings.UNIFORM or to in (*arms, *served.versions)
-    if configuration.holdout and arms and not is_known:
-        raise InputError(
-            f"holdout_to: must be uniform, an arm or a version of {model!r}, got {to!r}"
-        )
+    _check_reference(configuration, served.version, served.learner, served.versions)
     if served.configuration != configuration:
         batch.add(state, [events.Configured(batch.tick(), model, configuration, by)])
     return configuration
+
+
+def _check_reference(
+    rules: settings.Configuration,
+    active: str,
+    learner: learners.Learner,
+    versions: Iterable[str],
+) -> None:
+    """Raise unless a holdout has a reference that a model with this active version can follow."""
+    to = rules.holdout_to
+    if not rules.holdout or to == settings.UNIFORM:
+        return
+    if to == active:
+        raise InputError(
+            f"holdout_to: {to!r} decides and learns; a reference is another version, or an arm"
+        )
+    if learner.arms and to not in (*learner.arms, *versions):
+        raise InputError(
+            f"holdout_to: must be uniform, an arm or a version of the model, got {to!r}"
+        )
+
+
+@returns_command
+def change_rules(
+    state: State, batch: EventBatch, model: str, changes: dict[str, Any], *, by: str
+) -> settings.Configuration:
+    """Change the rules of a model that are named; to be done alone."""
+    rules = replace(state.model(model).configuration, **changes)
+    return configure(model, rules, by=by)(state, batch)
 
 
 @returns_command
@@ -629,6 +690,8 @@ def erase(
     batch: EventBatch,
     decisions: Sequence[tuple[str, str]],
     *,
+    text: str = "",
+    searched: int = 0,
     by: str = "",
 ) -> int:
     """Erase all events of decisions, given as (id, model); to be done alone.
@@ -637,20 +700,29 @@ def erase(
 
     What was learned from them stays learned. Checksums replace the events, an event names
     their numbers, and a replay begins with the state after it.
+
+    Of a `text`, decisions that mention it go as well, of which those before event `searched` are given;
+    and models that began empty forget it as a part of the names of features.
     """
     after = State.from_bytes(state.to_bytes(), state.store)
     rows: list[Row] = []
-    for id, model in decisions:
+    if text:
+        later = history.decisions_that_mention(state.store, text, searched, state.seq)
+        decisions = [*decisions, *later]
+        for served in after.models.values():
+            for learner in served.learners.values():
+                learner.forget(text)
+    for id, model in dict.fromkeys(decisions):
         rows += state.store.of_key(decision_key(id, model))
         after.forget_refusal(id, model)
         if model in after.models:
             after.models[model].waiting.discard(id)
-    if rows:
+    if rows or text:
         numbers = [row.seq for row in rows]
         first = state.store.start().seq
         batch.add(state, [events.Removed(batch.tick(), first, numbers, by)])
         after.seq += 1
-        batch.cut = Cut(first, after.seq, after.to_bytes(), numbers)
+        batch.cut = Cut(first, after.seq, after.to_bytes(), numbers, without_trace=True)
     return len(rows)
 
 

@@ -103,6 +103,8 @@ class Dashboard:
 
     def __call__(self, state: State) -> Shown:
         """Return the part of a view that shows models."""
+        for name in self._shown.keys() - state.models.keys():
+            del self._shown[name]
         for name, served in state.models.items():
             known = self._shown.get(name)
             if served.activations and (

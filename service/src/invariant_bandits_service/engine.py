@@ -16,6 +16,7 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from invariant_bandits_service.commands import (
     resolve_all,
 )
 from invariant_bandits_service.events import REMOVED, decode_event
-from invariant_bandits_service.settings import DAY
+from invariant_bandits_service.settings import DAY, Configuration
 from invariant_bandits_service.state import (
     ConflictError,
     State,
@@ -48,6 +49,12 @@ from invariant_bandits_service.store.sql import (
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
+SNAPSHOT_PAUSE = 2_000.0
+"""Times as long as the last one took pass before the next: fewer than one request in 1,000 waits for one."""
+PUBLISH_PAUSE = 20.0
+"""The same where others decide from snapshots: a twentieth of the time is spent on them."""
+MOST_FOLLOWED_AT_START = 200_000
+"""Events after which a snapshot is taken in any case: a start follows those after it."""
 DASHBOARD_EVERY = 0.5
 """Seconds between two dashboards for the page and the metrics; the page asks once per second."""
 FOLLOW_EVERY = 0.1
@@ -72,6 +79,8 @@ log = logging.getLogger("invariant_bandits_service")
 
 JUMP = 1.0
 """Seconds that the clock of the machine may differ from what is expected of it."""
+MOST_AHEAD = 7 * DAY
+"""Seconds from the last event to a start, beyond which the clock may be wrong and must be confirmed."""
 STEADY = 300.0
 """Seconds for which a clock that has jumped must stay where it is to be believed."""
 
@@ -94,9 +103,11 @@ class ServiceClock:
     Parameters
     ----------
     latest : float
-        No time before this one is returned.
+        When the last event happened, 0 without any; no time before this one is returned.
     clock, ticks : callable
         The machine's clock, and one that cannot be set.
+    most_ahead : float
+        A clock that is so many seconds ahead of the last event is not followed until it is confirmed.
 
     Attributes
     ----------
@@ -107,16 +118,41 @@ class ServiceClock:
     """
 
     def __init__(
-        self, latest: float, clock: Callable[[], float], ticks: Callable[[], float]
+        self,
+        latest: float,
+        clock: Callable[[], float],
+        ticks: Callable[[], float],
+        most_ahead: float = math.inf,
     ) -> None:
         self.clock = clock
         self.ticks = ticks
         self.offset = 0.0
         self.jumps = 0
-        self._time = max(latest, clock())
         self._read_at = ticks()
         self._jumped: tuple[float, float] | None = None
         """By how much, and when."""
+        self._most_ahead = math.inf
+        seconds = clock()
+        self._time = max(latest, seconds)
+        if latest and seconds - latest > most_ahead:
+            self._time = latest
+            self._most_ahead = most_ahead
+            log.warning(
+                "the clock is %.1f days ahead of the last event: no wait ends and nothing is "
+                "removed by that until it is confirmed (POST /v1/clock/confirm)",
+                (seconds - latest) / DAY,
+            )
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the machine's clock must be confirmed before it is followed."""
+        return self.offset > self._most_ahead
+
+    def confirm(self) -> None:
+        """Follow the machine's clock, however far ahead it was at the start."""
+        self._most_ahead = math.inf
+        # it need not be watched any longer
+        self._jumped = (self.offset, -math.inf)
 
     def now(self) -> float:
         """Return the time, which never decreases but by `follow`."""
@@ -149,7 +185,7 @@ class ServiceClock:
         is_steady = (
             self._jumped is not None and self._read_at - self._jumped[1] >= STEADY
         )
-        return self.offset if is_steady else None
+        return self.offset if is_steady and not self.is_in_doubt else None
 
     def follow(self, by: float) -> None:
         """Go on from a time that differs by so many seconds."""
@@ -200,6 +236,8 @@ class Engine:
         How much of the past is kept; all if it is None.
     state : State or None
         To begin with; that of the store if it is None.
+    most_ahead : float
+        See `ServiceClock`.
     """
 
     def __init__(
@@ -211,6 +249,7 @@ class Engine:
         publish_every: float = math.inf,
         retention: Retention | None = None,
         state: State | None = None,
+        most_ahead: float = MOST_AHEAD,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -220,14 +259,17 @@ class Engine:
         self.available = True
         self.verification: Verification | None = None
         self.retention = retention
+        self.first_rules = Configuration()
         self._retained_at = -math.inf
         self._view = self.state.view()
         self.dashboard: dict[str, Any] = {}
         self.dashboard_parts: list[Callable[[State], dict[str, Any]]] = []
         ticks = ticks or (uptime if clock is time.time else clock)
-        self._time = ServiceClock(replay.last_time(store), clock, ticks)
-        self._snapshot_at = self.state.seq
+        self._time = ServiceClock(replay.last_time(store), clock, ticks, most_ahead)
+        # what a new learner has followed since the last snapshot is published at once
+        self._snapshot_at = store.snapshot_seq() or 0
         self._published_at = 0.0
+        self._snapshot_took = 0.0
         self._tried_at = -math.inf
         self._shown_at = -math.inf
         self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
@@ -255,6 +297,10 @@ class Engine:
         if since is not None and time.monotonic() - since > LONGEST_STEP:
             return "the store does not answer, or the last requests take long"
         return None if self.available else "the store cannot take events"
+
+    def confirm_clock(self) -> None:
+        """Follow the machine's clock, however far ahead of the last event it was at the start."""
+        self._time.confirm()
 
     def start(self) -> None:
         """Begin to serve."""
@@ -354,11 +400,21 @@ class Engine:
         if self.retention is not None and self.available:
             with contextlib.suppress(UnavailableError):
                 self._retain(self.retention, moment)
-        published_long_ago = time.monotonic() - self._published_at >= self.publish_every
-        new = self.state.seq - self._snapshot_at
-        if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
+        if self.available and self._is_snapshot_due():
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether a snapshot is worth its time: one of many waiting decisions takes long."""
+        new = self.state.seq - self._snapshot_at
+        since = time.monotonic() - self._published_at
+        if new >= MOST_FOLLOWED_AT_START:
+            return True
+        if new and since >= max(
+            self.publish_every, PUBLISH_PAUSE * self._snapshot_took
+        ):
+            return True
+        return new >= SNAPSHOT_EVERY and since >= SNAPSHOT_PAUSE * self._snapshot_took
 
     def _retain(self, rule: Retention, moment: float) -> None:
         """Remove a part of what is not kept any longer."""
@@ -433,7 +489,7 @@ class Engine:
 
     def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
         """Return what the commands propose in the present state, and note their answers."""
-        batch = EventBatch(self._time.now())
+        batch = EventBatch(self._time.now(), self.first_rules)
         for index, item in enumerate(queued):
             proposed = len(batch.events)
             item.error = None
@@ -483,7 +539,7 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 if batch.events:  # what was asked to be removed leaves no trace
                     self.store.shrink(fully=False)
-            if batch.cut.erased:
+            if batch.cut.without_trace:
                 self._restore()
                 return
         first = self.state.seq
@@ -562,6 +618,7 @@ class Engine:
             kept = self.state.seq - self.store.start().seq
         content = self.state.to_bytes()
         self.store.save_snapshot(self.state.seq, content, gap=kept / PARTS)
+        self._snapshot_took = time.monotonic() - self._published_at
 
     def _update_dashboard(self, moment: float) -> None:
         """Make a new dashboard for the page and the metrics."""
@@ -592,6 +649,10 @@ class Engine:
                 "Jumps of the machine's clock that were not followed at once.",
                 self._time.jumps,
             ),
+            "clock_in_doubt": (
+                "Whether the machine's clock must be confirmed before it is followed.",
+                self._time.is_in_doubt,
+            ),
         }
 
     def _refuse_rest(self) -> None:
@@ -611,6 +672,10 @@ LOOK_EVERY = 0.2
 """Seconds between two looks for a newer published state."""
 MOST_STALE = 30.0
 """Seconds without a successful look after which a decider is not ready."""
+LONGEST_UNLEARNED = 300.0
+"""Seconds for which events may wait for a learner to publish them, until a decider is not ready."""
+MOST_LOOKS = 10_000
+"""Looks that found new events, of which the times are remembered: half an hour."""
 
 
 class Decider(Engine):
@@ -625,10 +690,14 @@ class Decider(Engine):
     """
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store, clock=clock, state=published_state(store))
+        super().__init__(
+            store, clock=clock, state=published_state(store), most_ahead=math.inf
+        )
         self._newest = self.state
         self._head_seq = self.state.seq
         self._current_at = time.monotonic()
+        self._unpublished: deque[tuple[int, float]] = deque()
+        """Ends of the chain that no published state holds yet, and when they were first seen."""
         store.know(self.state.seq)
         self._stopping = threading.Event()
         self._watcher = threading.Thread(
@@ -655,6 +724,7 @@ class Decider(Engine):
                 if (self.store.snapshot_seq() or 0) > self._newest.seq:
                     self._newest = published_state(self.store)
                     self.store.know(self._newest.seq)
+                self._note_end(self.store.head().seq)
                 self._current_at = time.monotonic()
                 is_readable = True
             except Exception as error:  # it may be whole, or there, the next time
@@ -665,21 +735,38 @@ class Decider(Engine):
                     )
                 is_readable = False
 
+    def _note_end(self, seq: int) -> None:
+        """Remember when there were first so many events, until a published state holds them."""
+        ends = self._unpublished
+        while ends and ends[0][0] <= self._newest.seq:
+            ends.popleft()
+        last = ends[-1][0] if ends else self._newest.seq
+        if seq > last and len(ends) < MOST_LOOKS:
+            ends.append((seq, time.monotonic()))
+
+    def state_age(self) -> float:
+        """Return for how long there have been events that no published state holds."""
+        oldest = next(iter(self._unpublished), None)
+        seen = self._current_at if oldest is None else min(oldest[1], self._current_at)
+        return time.monotonic() - seen
+
     def problem(self) -> str | None:
         """Say why no decision can be made, or why it would be made from an old state."""
-        age = time.monotonic() - self._current_at
-        stale = (
-            f"no newer state could be read for {age:.0f} s"
-            if age > MOST_STALE
-            else None
-        )
-        return super().problem() or stale
+        why = super().problem()
+        silent = time.monotonic() - self._current_at
+        age = self.state_age()
+        if why is None and silent > MOST_STALE:
+            why = f"no newer state could be read for {silent:.0f} s"
+        if why is None and age > LONGEST_UNLEARNED:
+            why = f"no learner has published what happened in the last {age:.0f} s"
+        return why
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return metrics of the engine: name -> help text and value."""
-        age = time.monotonic() - self._current_at
-        about = "Seconds since the state was known to be the newest that is published."
-        return {**super().gauges(), "state_age_seconds": (about, age)}
+        about = (
+            "Seconds for which there have been events that no published state holds."
+        )
+        return {**super().gauges(), "state_age_seconds": (about, self.state_age())}
 
     def _put(self, item: QueuedCommand) -> None:
         if item.alone:

@@ -110,6 +110,21 @@ class ArmRetired(AnyEvent, frozen=True, array_like=True, tag="retire"):
     by: str = ""
 
 
+class VersionRemoved(AnyEvent, frozen=True, array_like=True, tag="remove_version"):
+    """A version is gone, with what it learned. It neither decides nor is a reference."""
+
+    model: str
+    version: str
+    by: str = ""
+
+
+class ModelRemoved(AnyEvent, frozen=True, array_like=True, tag="remove_model"):
+    """A model is gone; its name stays taken, since its decisions stay in the store."""
+
+    model: str
+    by: str = ""
+
+
 class Decided(DecisionEvent, frozen=True, array_like=True, tag="decision"):
     """A decision, with all that is needed to learn from it, check it and evaluate on it.
 
@@ -247,6 +262,8 @@ Event = (
     | Configured
     | ArmAdded
     | ArmRetired
+    | VersionRemoved
+    | ModelRemoved
     | Decided
     | Activated
     | Rewarded

@@ -72,6 +72,30 @@ def events_of(
         yield row.seq, event, record
 
 
+def decisions_that_mention(
+    store: Any, text: str, first: int, last: int
+) -> Iterator[tuple[str, str]]:
+    """Yield id and model of decisions with an event that has exactly this text as its id or as a value."""
+    for row in store.rows(first, last):
+        if row.key is not None and text.encode() in row.event:
+            event = decode_event(row.event)
+            if isinstance(event, DecisionEvent) and (
+                event.id == text
+                or _mentions(getattr(event, "context", None), text)
+                or _mentions(getattr(event, "actions", None), text)
+            ):
+                yield event.id, event.model
+
+
+def _mentions(value: Any, text: str) -> bool:
+    """Return whether a text is one of the values, or of the names, in nested JSON."""
+    if isinstance(value, Mapping):
+        return text in value or any(_mentions(part, text) for part in value.values())
+    if isinstance(value, list | tuple):
+        return any(_mentions(part, text) for part in value)
+    return bool(value == text)
+
+
 def latest_decisions(
     store: Any, first: int, last: int, text: bytes = b""
 ) -> Iterator[tuple[Row, Decided]]:
@@ -406,6 +430,8 @@ def export(
         return (settled for settled in every if since <= settled.decided.time < until)
 
     with atomic_write(target) as scratch:
+        scratch.touch()
+        scratch.chmod(0o600)
         layout = layout_of(decisions, served.learner)
         done = Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)
         if not done.decisions:

@@ -11,17 +11,21 @@ import logging
 import os
 import resource
 import signal
+import socket
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from starlette.types import ASGIApp, Scope
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from invariant_bandits.checks import escape_control_chars, escape_line
+from invariant_bandits.checks import InputError, escape_control_chars, escape_line
 
 log = logging.getLogger("invariant_bandits_service")
 access_log = logging.getLogger("invariant_bandits_service.access")
@@ -238,6 +242,61 @@ def most_connections() -> int:
     return max(16, min(MOST_CONNECTIONS, soft - OTHER_FILES))
 
 
+def check_port(host: str, port: int) -> None:
+    """Raise unless the service can listen there: before it makes or changes a store."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        words = f"{host}:{port} cannot be listened at: {error.strerror or error}"
+        raise InputError(f"port: {words}") from None
+
+
+class _HealthHandler(BaseHTTPRequestHandler):
+    """Answers for a process that waits for its turn: it lives, and does nothing else yet."""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        path = self.path.partition("?")[0]
+        status = 200 if path.endswith(("/healthz", "/metrics")) else 503
+        body = b'{"status": "waiting for its turn"}\n'
+        if path.endswith("/metrics"):
+            body = (
+                b"# TYPE invariant_bandits_standby gauge\ninvariant_bandits_standby 1\n"
+            )
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 503:
+            self.send_header("Retry-After", "1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the name that the standard library calls
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing: a prober asks every second."""
+
+
+@contextmanager
+def answering_health(host: str, port: int) -> Iterator[None]:
+    """Answer /healthz and /metrics while a process waits for its turn; all else is refused with 503."""
+
+    class HealthServer(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    with HealthServer((host, port), _HealthHandler) as server:
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.05,), daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 class Listener(Server):
     """Listens until it is asked to end.
 
@@ -252,6 +311,8 @@ class Listener(Server):
         Where to listen.
     root_path : str
         What a proxy takes away from the beginning of paths.
+    proxies : sequence of str
+        Addresses of proxies that say who asks (X-Forwarded-For).
     """
 
     def __init__(
@@ -263,12 +324,14 @@ class Listener(Server):
         host: str,
         port: int,
         root_path: str = "",
+        proxies: Sequence[str] = ("127.0.0.1",),
     ) -> None:
         config = Config(
             app,
             host=host,
             port=port,
             root_path=root_path,
+            forwarded_allow_ips=list(proxies),
             http=GuardedProtocol,
             ws="none",
             timeout_keep_alive=IDLE_SECONDS,

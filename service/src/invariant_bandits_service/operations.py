@@ -48,11 +48,13 @@ COUNTERS = {
     "defaulted": "Decisions learned with the default reward.",
     "unlearned": "Decisions settled without being learned.",
     "refused": "Decisions that the policy could not learn.",
+    "shortened": "Decisions settled before their wait ended, because too many waited.",
 }
 """Help of the counters of every model; the names are those of `state.Counts`."""
 GAUGES = {
     "waiting_decisions": "Decisions that wait for rewards.",
     "alarm": "Whether the alarm is on: what was invariant has changed.",
+    "learning_failed": "Whether the last attempt to learn from its own decisions failed.",
 }
 """Help of the gauges of every model."""
 
@@ -121,10 +123,12 @@ class Metrics(Collector):
         """Yield a family for each count of the dashboard, and its gauges."""
         dashboard = self.dashboard()
         numbers = {}
+        failures = dashboard.get("learning_failures", {})
         for model, shown in dashboard.get("models", {}).items():
             gauges = {
                 "waiting_decisions": shown["waiting"],
                 "alarm": bool(shown["about"].get("alarm")),
+                "learning_failed": model in failures,
             }
             numbers[model] = {**shown["counts"], **gauges}
         families: list[CounterMetricFamily | GaugeMetricFamily] = []
@@ -143,7 +147,9 @@ class Metrics(Collector):
             f"{PREFIX}_store_available", "Whether the store takes events.", available
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}_events", "Events in the store.", dashboard.get("seq", 0)
+            f"{PREFIX}_events",
+            "Events since the store was made, also those that were removed.",
+            dashboard.get("seq", 0),
         )
 
     def page(self) -> bytes:
@@ -327,6 +333,7 @@ class Operation:
         caller = Caller()
         if self.role is not None:
             caller = service.access.check(request, self.role)
+            self._check_query(request)
         model = model_of(request) or service.engine.view().usual_model
         call = Call(request, service, caller, model)
         if self.bodies:
@@ -338,6 +345,22 @@ class Operation:
         if isinstance(answer, Response):
             return answer
         return responses.json_response(answer, self.status)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that its query can have."""
+        names = ("model",) if self.is_about_model else ()
+        fields = () if self.query is None else self.query.__struct_fields__
+        return (*names, *fields)
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse parameters that are not known: a mistyped one must not be taken for none."""
+        for name in request.query_params:
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise responses.RefusedError(
+                    422, f"{name[:80]}: is not a parameter; there are {known}", name
+                )
 
     async def _body(self, call: Call) -> Any:
         takes_file = bytes in self.bodies

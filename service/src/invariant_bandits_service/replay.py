@@ -26,9 +26,15 @@ log = logging.getLogger("invariant_bandits_service")
 NO_BASE = "the first events were removed, and there is no snapshot to begin from"
 
 
+class ErasedMeanwhileError(StoreError):
+    """Events that come next were erased while a store was read: a state after them is there."""
+
+
 def follow(state: State, rows: Iterable[Row]) -> None:
     """Apply the events of these rows; UnappliableError names the first from which no state follows."""
     for row in rows:
+        if row.seq != state.seq:
+            raise ErasedMeanwhileError(f"event {state.seq} is missing or was erased")
         event: AnyEvent | None = None
         try:
             event = decode_event(row.event)
@@ -51,6 +57,12 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
         try:
             follow(state, store.rows(state.seq))
             break
+        except ErasedMeanwhileError:
+            # the snapshot that was kept for it is newer than the state; else the store is damaged
+            newer = _first_state(store, state.aside)
+            if newer.seq <= state.seq:
+                raise
+            state = newer
         except UnappliableError as error:
             log.error("event %d is set aside: %s", error.seq, error.why)
             known = {**state.aside, error.seq: error.why}
@@ -224,13 +236,13 @@ def check(state: State | None, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    version, _, choice, _ = served.choose(
+    version, _, choice = served.choose(
         event.context, event.labels, event.actions, event.draw, event.group
     )
     is_same = (
         version == event.version
         and choice.action == event.index
-        and choice.propensities == event.propensities
+        and choice.propensities.tolist() == event.propensities
     )
     if not is_same:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")

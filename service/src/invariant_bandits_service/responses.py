@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
@@ -158,6 +158,8 @@ def refusal(error: BaseException) -> RefusedError:
         return RefusedError(
             503, f"nothing was stored: {error}", headers={"Retry-After": "1"}
         )
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(400, "body: the client went away before its end")
     if isinstance(error, HTTPException):
         return RefusedError(
             error.status_code, str(error.detail), headers=dict(error.headers or {})

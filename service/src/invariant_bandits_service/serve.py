@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from mimetypes import guess_type
@@ -44,6 +44,8 @@ from invariant_bandits_service.learners import FittedLearner, OpenLearner
 from invariant_bandits_service.listener import (
     HEALTH,
     Listener,
+    answering_health,
+    check_port,
     log_request,
     route_path,
 )
@@ -184,6 +186,11 @@ class Application(Starlette):
         self.state.service = service
         self.hosts = [*LOCAL_HOSTS, *hosts]
         service.engine.dashboard_parts.append(Dashboard())
+        if service.learning is not None:
+            failures = service.learning.failures
+            service.engine.dashboard_parts.append(
+                lambda state: {"learning_failures": failures()}
+            )
         service.metrics.dashboard = lambda: service.engine.dashboard
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -229,7 +236,10 @@ async def healthy(call: Call) -> dict[str, str]:
 @operation("GET", "/readyz", None)
 async def ready(call: Call) -> Any:
     """Say whether decisions can be made and stored."""
-    if (why := call.engine.problem()) is not None:
+    why = call.engine.problem()
+    if why is None and call.service.learning is not None:
+        why = call.service.learning.problem()
+    if why is not None:
         return json_response({"status": "unavailable", "why": why}, 503)
     verified = call.engine.verification is None or call.engine.verification.done
     return {
@@ -237,6 +247,14 @@ async def ready(call: Call) -> Any:
         "set_aside": len(call.engine.view().aside),
         "verified": verified,
     }
+
+
+@operation("POST", "/v1/clock/confirm", "admin")
+async def confirm_clock(call: Call) -> dict[str, str]:
+    """Say that this machine's clock is right, although it is far ahead of the last event."""
+    call.engine.confirm_clock()
+    call.audit("confirmed the clock")
+    return {"status": "confirmed"}
 
 
 @operation("GET", "/metrics", "read", media="text/plain")
@@ -265,8 +283,7 @@ async def overview(call: Call) -> dict[str, Any]:
     view = service.engine.dashboard
     failure = service.engine.failure
     models: dict[str, Any] = view.get("models", {})
-    first = "default" if "default" in models else next(iter(models), None)
-    name = call.query.get("model") or first
+    name = call.query.get("model") or next(iter(models), None)
     if name is not None and name not in models:
         raise RefusedError(404, f"model: {name!r} is not served")
     return {
@@ -286,6 +303,7 @@ async def overview(call: Call) -> dict[str, Any]:
         },
         "name": name,
         "model": None if name is None else models[name],
+        "learning_failure": view.get("learning_failures", {}).get(name),
     }
 
 
@@ -390,8 +408,11 @@ class ServiceSettings:
         every name that ends so.
     root_path : str
         What a proxy takes away from the beginning of paths.
+    proxies : sequence of str
+        Addresses and networks whose X-Forwarded-For is believed; "*": any.
     holdout : mapping of str to value
-        Rules of the holdout that all models get at the start, see `Configuration`.
+        Rules of the holdout that all models get, also those that are made later, see `Configuration`.
+        Without any, a holdout that an earlier start has set ends.
     empty_model : bool
         Whether an empty model "default" is made where there is no model at all.
     """
@@ -408,6 +429,7 @@ class ServiceSettings:
     retention: Retention | None = None
     allow_hosts: Sequence[str] = ()
     root_path: str = ""
+    proxies: Sequence[str] = ("127.0.0.1",)
     holdout: Mapping[str, Any] = field(default_factory=dict)
     empty_model: bool = True
 
@@ -444,20 +466,20 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
             )
     engine = engine_for(settings.role, settings.store, say)
     engine.retention = settings.retention
+    engine.first_rules = msgspec.structs.replace(engine.first_rules, **settings.holdout)
     view = engine.view()
     say(f"{view.seq:,} events, models: {', '.join(view.models) or 'none yet'}")
     engine.start()
     try:
         if settings.empty_model and not (
-            settings.models or settings.logs or view.models
+            settings.models or settings.logs or view.models or view.removed
         ):
             empty = OpenLearner(seed=engine.store.seed)
             engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("created the empty model 'default', which learns from its requests")
         _bring_models(engine, settings, say)
-        for name, served in engine.view().models.items() if settings.holdout else ():
-            rules = msgspec.structs.replace(served.configuration, **settings.holdout)
-            engine.call(commands.configure(name, rules), alone=True)
+        if settings.role != "decider":
+            _hold_out(engine, settings.holdout)
     except BaseException:
         engine.stop()
         raise
@@ -467,6 +489,16 @@ def open_service(settings: ServiceSettings, say: Say = lambda line: None) -> Ser
         else Learning(engine, settings.store, settings.plan)
     )
     return Service(engine, Access(tokens, settings.rate), learning=learning)
+
+
+def _hold_out(engine: Engine, holdout: Mapping[str, Any]) -> None:
+    """Have the holdouts of all models follow the settings, but for those that were set by a call."""
+    for name, served in engine.view().models.items():
+        changes = holdout
+        if not holdout and served.holdout_by == "":
+            changes = {"holdout": 0.0}
+        rules = msgspec.structs.replace(served.configuration, **changes)
+        engine.call(commands.configure(name, rules), alone=True)
 
 
 def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
@@ -497,10 +529,14 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Say) -> None:
         engine.call(command, alone=True)
         say(f"{name}: version {engine.view().models[name].version}")
 
+    removed = engine.view().removed
+    for name in sorted(removed & {*settings.models, *settings.logs}):
+        say(f"{name}: was removed, and stays so whatever the command names")
     for name, path in settings.models.items():
-        add(name, Model.load(path), "file", path.name)
+        if name not in removed:
+            add(name, Model.load(path), "file", path.name)
     for name, log_path in settings.logs.items():
-        if name not in engine.view().models:
+        if name not in engine.view().models and name not in removed:
             # imported late: a start without logs saves this second
             from invariant_bandits.model.fit import fit_logs
 
@@ -513,7 +549,12 @@ def serve(settings: ServiceSettings, say: Say = lambda line: None) -> int:
 
     The caller has blocked SIGHUP: one that comes before there is a service is answered then.
     """
-    service = open_service(settings, say)
+    check_port(settings.host, settings.port)
+    waiting: AbstractContextManager[object] = nullcontext()
+    if settings.role != "alone":
+        waiting = answering_health(settings.host, settings.port)
+    with waiting:
+        service = open_service(settings, say)
     signal.signal(
         signal.SIGHUP, lambda *_: _rotate(service.access, settings.token_file)
     )
@@ -547,5 +588,6 @@ def run(
         host=settings.host,
         port=settings.port,
         root_path=settings.root_path,
+        proxies=settings.proxies,
     )
     return 0 if listener.listen() and service.engine.failure is None else 1

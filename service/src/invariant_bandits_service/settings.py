@@ -42,6 +42,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The reference: "uniform", the label of an arm, or a version.
     holdout_key : str or None
         Column of the context that names the unit; else the request's field `unit`, else the decision's id.
+        It is kept out of the decision, unless the model was fitted to it.
     """
 
     floor: Share = 0.05
@@ -60,6 +61,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether some decisions go to the reference."""
         return self.holdout > 0.0 and self.mode == "online"
 
+    @property
+    def reference(self) -> tuple[float, str, str | None]:
+        """Everything that says who is held out, and for what."""
+        return self.holdout, self.holdout_to, self.holdout_key
+
     def group_of(self, model: str, unit: str) -> tuple[Group, int]:
         """Return the group of a unit of a model, and its bucket.
 
@@ -73,6 +79,16 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         held = int.from_bytes(digest[:8]) < self.holdout * 2.0**64
         return "holdout" if held else "model", digest[8] % BUCKETS
 
+
+ConfigurationChange = msgspec.defstruct(
+    "ConfigurationChange",
+    [
+        (each.name, each.type | msgspec.UnsetType, msgspec.UNSET)
+        for each in msgspec.structs.fields(Configuration)
+    ],
+    forbid_unknown_fields=True,
+)
+"""Rules of a model to be changed: those that are not named stay as they are."""
 
 AGGREGATES: dict[Aggregation, Callable[[list[float]], float]] = {
     "earliest": lambda values: values[0],

@@ -12,14 +12,16 @@ import hashlib
 import math
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.policies.choice import Choice, draw_action, one_hot
 from invariant_bandits_service import events
 from invariant_bandits_service.events import (
     AnyEvent,
@@ -32,10 +34,10 @@ from invariant_bandits_service.events import (
 )
 from invariant_bandits_service.learners import (
     Actions,
-    Choice,
     Context,
     Learner,
     Round,
+    draw_number,
     learner_from_bytes,
 )
 from invariant_bandits_service.settings import AGGREGATES, Configuration, Group
@@ -105,9 +107,24 @@ class Deadlines:
         """When the next wait ends; infinity without any."""
         return self._sorted[0][0] if self._sorted else math.inf
 
-    def ended(self, moment: float) -> Iterator[str]:
-        """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
-        return (id for _, id in takewhile(lambda wait: wait[0] <= moment, self._sorted))
+    def end_of(self, id: str) -> float:
+        """Return when the wait of a decision ends; minus infinity if it does not wait."""
+        return self._ends.get(id, -math.inf)
+
+    def ended(self, moment: float, most: float = math.inf) -> Iterator[str]:
+        """Ids whose wait has ended, the earliest first, also by there being more than `most`.
+
+        They stay until they are discarded.
+        """
+        surplus = len(self) - most
+        for number, (end, id) in enumerate(self._sorted):
+            if end > moment and number >= surplus:
+                return
+            yield id
+
+    def to_builtins(self) -> dict[str, float]:
+        """Return the ends of all waits by id, for a snapshot."""
+        return self._ends
 
 
 def _trace(wait: tuple[float, str]) -> int:
@@ -122,6 +139,8 @@ MOST_COUNTED = 10_000
 """Plays of so many arms are counted one by one."""
 OTHERS = "(others)"
 
+MOST_WAITING = 1_000_000
+"""Decisions of a model that wait for rewards, some 400 MB; beyond, the waits that end first end at once."""
 MOST_REFUSALS = 1_000
 """Decisions that could not be learned, the latest, of which this is known."""
 REFUSAL_BYTES = 16
@@ -143,6 +162,8 @@ class Counts(msgspec.Struct):
     learned, defaulted, unlearned, refused : int
         Decisions learned; of these with the default reward; settled without being learned; not learned
         because the policy refused the round.
+    shortened : int
+        Decisions settled before their wait had ended, because too many waited.
     chance_measured, chance_cost : int, float
         Decisions whose expected loss by chance was worked out, and the sum of these losses.
     """
@@ -156,6 +177,7 @@ class Counts(msgspec.Struct):
     defaulted: int = 0
     unlearned: int = 0
     refused: int = 0
+    shortened: int = 0
     reward_sum: float = 0.0
     chance_measured: int = 0
     chance_cost: float = 0.0
@@ -214,6 +236,7 @@ class ModelView(ModelVersions):
     configuration: Configuration
     versions: Mapping[str, events.VersionAdded]
     activations: tuple[str, ...]
+    holdout_by: str
 
 
 class StateView(NamedTuple):
@@ -228,17 +251,20 @@ class StateView(NamedTuple):
         Numbers of events that could not be applied, and why.
     refusals : mapping
         See `State.refusals`.
+    removed : set of str
+        Names of models that were removed.
     """
 
     seq: int
     models: Mapping[str, ModelView]
     aside: Mapping[int, str]
     refusals: Mapping[bytes, None]
+    removed: Set[str]
 
     @property
     def usual_model(self) -> str:
-        """The model that is meant where none is named: the only one that is served, or "default"."""
-        return next(iter(self.models)) if len(self.models) == 1 else "default"
+        """The model that is meant where none is named, see `usual_model`."""
+        return usual_model(self.models)
 
     def model(self, name: str) -> ModelView:
         """Return a model by its name."""
@@ -251,6 +277,11 @@ class StateView(NamedTuple):
         This is known of the latest MOST_REFUSALS of them.
         """
         return _refusal(id, model) in self.refusals
+
+
+def usual_model(models: Iterable[str]) -> str:
+    """Return the model that is meant where none is named: the oldest, which no later one replaces."""
+    return next(iter(models), "default")
 
 
 def _check_served(name: str, models: Iterable[str]) -> None:
@@ -280,6 +311,8 @@ class ServedModel(ModelVersions):
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
     timeline : Timeline
         What became of it over time; decisions do not depend on it.
+    holdout_by : str
+        Who has set the holdout last; empty if that were the settings at a start.
     """
 
     name: str
@@ -291,11 +324,17 @@ class ServedModel(ModelVersions):
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
+    holdout_by: str = "unknown"
 
     @property
     def learner(self) -> Learner:
         """Of the active version."""
         return self.learners[self.version]
+
+    def learner_of(self, version: str) -> Learner:
+        """Return the learner of a version; NotFoundError if it does not exist, or not any longer."""
+        self.check_version(version)
+        return self.learners[version]
 
     def view(self) -> ModelView:
         """Return what other threads may read."""
@@ -304,23 +343,36 @@ class ServedModel(ModelVersions):
             configuration=self.configuration,
             versions=dict(self.versions),
             activations=tuple(self.activations),
+            holdout_by=self.holdout_by,
         )
+
+    def remove_version(self, name: str) -> None:
+        """Drop a version that does not decide."""
+        del self.versions[name]
+        del self.learners[name]
+        self.activations = [each for each in self.activations if each != name]
+
+    def unused_versions(self, newest: str) -> list[str]:
+        """Return versions, oldest first, that `roll back` cannot reach and no rule names, but the newest."""
+        reached = self.activations[-MOST_STEPS_BACK:]
+        needed = {newest, self.configuration.holdout_to, *reached}
+        return [name for name in self.versions if name not in needed]
 
     def forget_old_versions(self, newest: str) -> None:
         """Drop versions from background learning that `roll back` cannot reach, except for the newest."""
         self.activations = self.activations[-MOST_STEPS_BACK:]
-        needed = {newest, self.configuration.holdout_to, *self.activations}
-        for name, added in list(self.versions.items()):
-            if added.origin == "background" and name not in needed:
-                del self.versions[name]
-                del self.learners[name]
+        for name in self.unused_versions(newest):
+            if self.versions[name].origin == "background":
+                self.remove_version(name)
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
+        counts = msgspec.to_builtins(self.counts)
+        del counts["shortened"]  # no decision depends on it
         parts = [
             self.configuration,
-            self.counts,
+            counts,
             str(self.waiting.trace),
             self.activations,
         ]
@@ -336,10 +388,10 @@ class ServedModel(ModelVersions):
         actions: Actions,
         draw: int,
         group: Group = "",
-    ) -> tuple[str, Round, Choice, list[float]]:
+    ) -> tuple[str, Round, Choice]:
         """Choose an action in the present state, without changing it.
 
-        Returns the version that decides, the round, the choice, and the expected rewards.
+        Returns the version that decides, the round, and the choice with its reason, see `Decided.why`.
         """
         rules = self.configuration
         version = self.version
@@ -349,17 +401,25 @@ class ServedModel(ModelVersions):
             is_held_out = False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
-        chances, means = learner.expect(round, rules.floor)
+        number = draw_number(learner.seed, draw, round.features)
+        choice = learner.decide(round, rules.floor, number)
+        count = len(choice.means)
+        reason = "holdout" if group == "holdout" else "first"
+        action = 0
+        propensities = choice.propensities
         if rules.mode != "online":
-            choice = Choice.certain(0, len(means))
+            propensities = one_hot(action, count)
         elif is_held_out and rules.holdout_to in round.labels:
-            reference = round.labels.index(rules.holdout_to)
-            choice = Choice.certain(reference, len(means))
+            action = round.labels.index(rules.holdout_to)
+            propensities = one_hot(action, count)
         else:
             if is_held_out:
-                chances = [1.0 / len(means)] * len(means)
-            choice = Choice.drawn(chances, learner.seed, draw, round.features)
-        return version, round, choice, means
+                propensities = np.full(count, 1.0 / count)
+            action = draw_action(propensities.tolist(), number)
+            if group != "holdout":
+                reason = learner.why(choice, action, rules.floor)
+        drawn = choice._replace(action=action, propensities=propensities, reason=reason)
+        return version, round, drawn
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.
@@ -388,17 +448,19 @@ class ServedModel(ModelVersions):
 
 
 def _encode_part(part: Any) -> Any:
-    """Return what msgspec cannot write itself: a learner as its kind and bytes, deadlines as a list."""
-    return (part.kind, part.to_bytes()) if isinstance(part, Learner) else list(part)
+    """Return what msgspec cannot write itself: a learner as its kind and bytes, deadlines by id."""
+    if isinstance(part, Learner):
+        return part.kind, part.to_bytes()
+    return part.to_builtins()
 
 
 def _decode_part(kind: type, part: Any) -> Any:
-    """Return a learner or deadlines as `_encode_part` wrote them."""
-    return (
-        learner_from_bytes(part[0], part[1], "a snapshot")
-        if kind is Learner
-        else Deadlines(part)
-    )
+    """Return a learner or deadlines as `_encode_part` wrote them; deadlines may also be a list."""
+    if kind is Learner:
+        return learner_from_bytes(part[0], part[1], "a snapshot")
+    if isinstance(part, dict):
+        part = ((end, id) for id, end in part.items())
+    return Deadlines(part)
 
 
 class StateSnapshot(msgspec.Struct):
@@ -408,6 +470,7 @@ class StateSnapshot(msgspec.Struct):
     models: list[ServedModel]
     aside: dict[int, str]
     refusals: list[bytes] = []
+    removed: list[str] = []
 
 
 MOST_REMEMBERED = 20_000
@@ -602,6 +665,8 @@ class State:
 
         Digests, because snapshots hold them and must not name decisions whose events are removed.
         """
+        self.removed: frozenset[str] = frozenset()
+        """Names of models that were removed."""
         self.changed: set[str] = set()
         """Models that events were about, for the reader that clears it."""
         self.seq = 0
@@ -622,11 +687,11 @@ class State:
     def view(self) -> StateView:
         """Return what other threads may read.
 
-        `aside` and `refusals` are replaced when they change, so that the view may share them.
+        `aside`, `refusals` and `removed` are replaced when they change, so that the view may share them.
         """
         if self._views is None:
             self._views = {name: served.view() for name, served in self.models.items()}
-        return StateView(self.seq, self._views, self.aside, self.refusals)
+        return StateView(self.seq, self._views, self.aside, self.refusals, self.removed)
 
     # -- what follows from an event: `_on_` and its kind --
 
@@ -635,8 +700,11 @@ class State:
 
         An event is applied by the method with the name of its kind. Nothing follows from one that is set
         aside, but that its decision is not settled again. Such an event may be None: it could not be read.
+        Nothing follows either from one that a decider added before it knew that its model is gone.
         """
-        if self.seq not in self.aside:
+        if getattr(event, "model", "") in self.removed:
+            pass
+        elif self.seq not in self.aside:
             kind: Any = type(event).__struct_config__.tag
             try:
                 if isinstance(event, DecisionEvent):
@@ -686,12 +754,23 @@ class State:
             served.activations.append(event.version)
         served.timeline.mark("version", event.version, event.time)
 
+    def _on_remove_version(self, event: events.VersionRemoved) -> None:
+        self._views = None
+        self.models[event.model].remove_version(event.version)
+
+    def _on_remove_model(self, event: events.ModelRemoved) -> None:
+        self._views = None
+        del self.models[event.model]
+        self.removed = self.removed | {event.model}
+
     def _on_configure(self, event: events.Configured) -> None:
         self._views = None
         served = self.models[event.model]
         rules = event.configuration
         before = served.configuration
         served.configuration = rules
+        if before.reference != rules.reference:
+            served.holdout_by = event.by
         if (before.holdout_to, before.holdout_key) != (
             rules.holdout_to,
             rules.holdout_key,
@@ -745,6 +824,7 @@ class State:
     def _on_closed(self, event: Closed) -> None:
         record = self.record(event.id, event.model)
         served = self.models[event.model]
+        served.counts.shortened += served.waiting.end_of(event.id) > event.time
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
@@ -770,6 +850,15 @@ class State:
         refusal = _refusal(id, model)
         self.refusals = {kept: None for kept in self.refusals if kept != refusal}
 
+    def versions_with(self, text: str) -> list[str]:
+        """Return versions, as model and version, in whose stored form a text occurs."""
+        versions = []
+        for served in self.models.values():
+            for name, learner in served.learners.items():
+                if text.encode() in learner.to_bytes():
+                    versions.append(f"{served.name} {name}")
+        return versions
+
     # -- what should happen --
 
     def record(
@@ -784,12 +873,11 @@ class State:
     ) -> ServedModel:
         """The model whose decision an id means.
 
-        Without a name it is the only model that has decided under the id. If none has, it is "default", or
-        the only model that is served. ConflictError names the models that could be meant if there are
-        several.
+        Without a name it is the only model that has decided under the id; if none has, it is the usual one.
+        ConflictError names the models that could be meant if there are several.
         """
         if model is not None or len(self.models) < 2:
-            return self.model(model or next(iter(self.models), "default"))
+            return self.model(model or usual_model(self.models))
         keys = self.store.keys_from(decision_key(id)) | pending.keys()
         names = []
         for name in self.models:
@@ -798,21 +886,19 @@ class State:
             record = self.record(id, name, pending)
             if record is not None and record.decided is not None:
                 names.append(name)
-        if not names and "default" in self.models:
-            return self.models["default"]
-        if len(names) != 1:
-            several = ", ".join(sorted(names or self.models))
+        if len(names) > 1:
+            several = ", ".join(sorted(names))
             raise ConflictError(
                 f"model: the id {id!r} could be one of {several}; name the model"
             )
-        return self.models[names[0]]
+        return self.models[names[0] if names else usual_model(self.models)]
 
     def due(self, moment: float, most: int) -> list[tuple[str, str]]:
-        """Model and id of decisions whose wait has ended, at most so many."""
+        """Model and id of decisions whose wait has ended, or must end for others, at most so many."""
         ended = (
             (served.name, id)
             for served in self.models.values()
-            for id in served.waiting.ended(moment)
+            for id in served.waiting.ended(moment, MOST_WAITING)
         )
         return list(islice(ended, most))
 
@@ -828,7 +914,11 @@ class State:
     def to_bytes(self) -> bytes:
         """Return a snapshot: everything but the records, which are read from the store."""
         snapshot = StateSnapshot(
-            self.seq, list(self.models.values()), self.aside, list(self.refusals)
+            seq=self.seq,
+            models=list(self.models.values()),
+            aside=self.aside,
+            refusals=list(self.refusals),
+            removed=sorted(self.removed),
         )
         return msgspec.msgpack.encode(snapshot, enc_hook=_encode_part)
 
@@ -845,6 +935,7 @@ class State:
         state.aside = snapshot.aside
         state.models = {served.name: served for served in snapshot.models}
         state.refusals = dict.fromkeys(snapshot.refusals)
+        state.removed = frozenset(snapshot.removed)
         return state
 
     def hashes(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ from invariant_bandits.decomposition.paths import (
     missing_columns,
 )
 from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.maps import CoefficientGroups
 from invariant_bandits.features.sharing import needs_blocks
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -299,6 +300,8 @@ class ArmStatistics:
         Arms may drift together in proportion to a linear combination of arm features.
     missing : tuple of MissingColumn
         Context features that indicate missing values of other context features.
+    noise_inflation : array, shape (p,)
+        By which sampling variances exceed those of equal noise (`unequal_noise`); empty if that is not known.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -321,6 +324,7 @@ class ArmStatistics:
     catalogue: Array = field(default_factory=lambda: np.zeros((0, 0)))
     terms: Array = field(default_factory=lambda: np.zeros((0, 0)))
     missing: tuple[MissingColumn, ...] = ()
+    noise_inflation: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def blocks(self) -> tuple[Array, Array]:
@@ -452,7 +456,16 @@ class ArmStatistics:
                 own = features[index == i]
                 gram[i] += own.T @ own
                 cross[i] += own.T @ reward[index == i]
-        return cls._of_rewards(gram, cross, float(r @ r), frame)
+        statistics = cls._of_rewards(gram, cross, float(r @ r), frame)
+        return statistics.with_unequal_noise(ArmSample(z, played, r, 1.0, window))
+
+    def with_unequal_noise(self, sample: ArmSample) -> ArmStatistics:
+        """Return the statistics with what some of the rounds say of noise that is not equal everywhere."""
+        slopes = sample.contexts.shape[1] - self.layout.own
+        crossed = self.layout.shared // max(slopes, 1) - 1
+        table = self.catalogue[:, : max(crossed, 0)]
+        inflation = unequal_noise(self.layout, sample, table, self.noise_variance)
+        return replace(self, noise_inflation=inflation)
 
     @classmethod
     def from_features(
@@ -555,6 +568,53 @@ class ArmStatistics:
             link="logit",
             scale=1.0,
         )
+
+
+def unequal_noise(
+    layout: ArmLayout, sample: ArmSample, catalogue: Array, noise_variance: float
+) -> Array:
+    """Return how far noise that depends on context or arm raises sampling variances (p,), at least 1.
+
+    The profit of a loan varies with its amount. Least squares leaves e in every window. With A = (Σφφᵀ)⁻¹
+    the variance of coefficient j is (A Σe²φφᵀ A)_jj (White 1980), and s²A_jj if all rounds have noise s².
+    """
+    robust, equal = np.zeros((2, layout.dim))
+    used = np.arange(0, len(sample.arms), max(len(sample.arms) // ARM.noise_rounds, 1))
+    for at, rows in _independent_fits(layout, sample, used):
+        phi = layout.features(sample.contexts[rows], sample.arms[rows], catalogue)
+        phi = phi[:, at]
+        left = len(rows) - phi.shape[1]
+        if left < phi.shape[1]:
+            continue
+        rewards = sample.rewards[rows]
+        A = np.linalg.pinv(phi.T @ phi, hermitian=True)
+        errors = rewards - phi @ (A @ (phi.T @ rewards))
+        # The coefficients take their share of the noise.
+        squares = errors**2 * (len(rows) / left)
+        robust[at] += squares @ (phi @ A) ** 2
+        equal[at] += noise_variance * np.diagonal(A)
+    ratio = np.divide(robust, equal, out=np.ones(layout.dim), where=equal > 0.0)
+    return np.maximum(ratio, 1.0)
+
+
+def _independent_fits(
+    layout: ArmLayout, sample: ArmSample, used: np.ndarray[Any, Any]
+) -> Iterator[tuple[slice, np.ndarray[Any, Any]]]:
+    """Yield coefficients that are fitted together and their rows: arms that share nothing one by one, and
+    every window by itself if it has enough rounds.
+    """
+    everything = [(slice(0, layout.dim), used)]
+    of_arms = [
+        (layout.arm(arm), used[sample.arms[used] == arm]) for arm in range(layout.arms)
+    ]
+    for at, rows in everything if layout.shared else of_arms:
+        windows = sample.windows[rows]
+        count = windows.max(initial=0) + 1
+        if len(rows) < ARM.rounds_per_column * (at.stop - at.start) * count:
+            yield at, rows
+            continue
+        for window in range(count):
+            yield at, rows[windows == window]
 
 
 class _Frame(NamedTuple):

@@ -52,6 +52,12 @@ class ArmFit:
     # -- noise of rewards --
     least_variation: float = 1e-9
     """Relative eigenvalue of a window's Gram matrix below which a direction did not vary."""
+    noise_rounds: int = 20_000
+    """Rounds, about, from which it is seen where the noise is larger: its ratios are then known to a few per
+    cent."""
+    rounds_per_column: float = 4.0
+    """Rounds of an arm in a window from which on its noise is looked at window by window: with fewer, the
+    coefficients take too much of it."""
     least_freedom: float = 0.1
     """Share of the rounds that must be left, after the windows' coefficients, to estimate the noise from."""
 
@@ -97,6 +103,8 @@ class PriorFit:
     # -- tests of drift --
     drift_level: float = 0.05
     """Level of the tests of drift, for all effects of a log together (Holm 1979)."""
+    active_errors: float = 3.0
+    """Standard errors from 0 at which an effect counts as active: one null effect in 370 is."""
     largest_factor: float = 1e4
     """How far the grid of drifts goes up and down from the fitted one, in a likelihood ratio."""
     grid_points: int = 200

@@ -36,18 +36,13 @@ from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.logs.windows import edges_within
-from invariant_bandits.model.fit import PolicyStart, caution_of
+from invariant_bandits.model.fit import caution_of, fitted_spec
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import (
-    Contender,
-    Maker,
-    checked_makers,
-    find_policy,
-)
+from invariant_bandits.policies.registry import PolicySpec, find_policy, policy_specs
 
 if TYPE_CHECKING:
     import pandas
@@ -466,7 +461,7 @@ class Comparison(plotting.ShownInNotebooks):
 
 def compare(
     feedback: Any,
-    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
+    policies: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     fit_fraction: float = 0.5,
     fit_until: Any = None,
@@ -548,7 +543,7 @@ def compare(
     """
     one_of("propensities", propensities, ("logged", "estimated", "uniform"))
     one_of("settings", settings, ("tuned", "published", "both"))
-    makers = checked_makers(COMPARED if policies is None else policies)
+    specs = policy_specs(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     feedback, windows = _rounds_of(feedback, fit_fraction, windows, seed)
     coding = feedback.arm_features
@@ -578,9 +573,9 @@ def compare(
     logged = logged_value(later, confidence=confidence)
     tuning = Tuning()
     if asked and settings != "published":
-        count = len(makers)
+        count = len(specs)
         tuning = tune(
-            makers,
+            specs,
             earlier,
             asked[0],
             windows=windows,
@@ -589,13 +584,13 @@ def compare(
             jobs=jobs,
             progress=progress and (lambda done, total: progress(done, total + count)),
         )
-        makers = tuning.applied(makers, beside=settings == "both")
+        specs = tuning.applied(specs, beside=settings == "both")
         notes += tuning.notes
     simple = tuning.simple()
     wanted = (*simple, REFERENCE)[0] if reference is None else reference
-    named = wanted if wanted in makers else None
+    named = wanted if wanted in specs else None
     doubt = None if checked is None else checked.doubt
-    pairs = max(comb(len(makers), 2), 1)
+    pairs = max(comb(len(specs), 2), 1)
     evaluation = PolicyEvaluation(
         asked=asked,
         logged=logged,
@@ -615,9 +610,9 @@ def compare(
         coded_past = Past.from_feedback(coded_earlier, later.rounds, windows, edges)
 
     def answers_of(name: str) -> Answers:
-        simple = _is_simple(makers[name])
+        simple = _is_simple(specs[name])
         task = EvaluationTask(
-            maker=makers[name],
+            spec=specs[name],
             past=past if simple else coded_past,
             earlier=earlier if simple else coded_earlier,
             later=later if simple else coded_later,
@@ -628,15 +623,15 @@ def compare(
         return evaluation.answers(name, task)
 
     answers: dict[str, Answers] = {}
-    first = [name for name in makers if name == named]
-    others = [name for name in makers if name != named]
+    first = [name for name in specs if name == named]
+    others = [name for name in specs if name != named]
     # The others are compared with the reference, which must have its answers before.
     for names, processes in ((first, 1), (others, jobs)):
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
-                progress(tuning.plays + len(answers), tuning.plays + len(makers))
-    answers = {name: answers[name] for name in makers}
+                progress(tuning.plays + len(answers), tuning.plays + len(specs))
+    answers = {name: answers[name] for name in specs}
     return Comparison(
         lines=tuple(line for answer in answers.values() for line in answer.lines),
         logged=evaluation.without_rounds(logged),
@@ -659,9 +654,9 @@ def compare(
     )
 
 
-def _is_simple(maker: Maker) -> bool:
+def _is_simple(spec: PolicySpec) -> bool:
     """Whether a policy is one that other policies are measured by: it has own slopes in every comparison."""
-    return isinstance(maker, Contender) and maker.kind in (*SIMPLE, "linucb")
+    return spec.kind is None and spec.name in (*SIMPLE, "linucb")
 
 
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
@@ -729,14 +724,11 @@ def expected_value(
         return {"known": False, "reason": reason}
     if not (schema.propensity or schema.rewards or schema.full_information):
         return {"known": False, "reason": WITHOUT_PROPENSITIES}
-    entry = find_policy(model.policy_name)
-    start = PolicyStart(
-        name=model.policy_name,
-        exploration=exploration,
-        delta=delta,
-        caution=caution_of(model),
+    name = find_policy(model.policy_name).name
+    spec = fitted_spec(
+        name, exploration=exploration, delta=delta, caution=caution_of(model)
     )
-    chosen: dict[str, Any] = {entry.name: start.contender()}
+    chosen: dict[str, Any] = {name: spec}
     chosen.setdefault("frozen", "frozen")
     try:
         read = open_log(source, schema).feedback(
@@ -747,7 +739,7 @@ def expected_value(
             weight_missing=weight_missing,
         )
         feedback = read.feedback
-        if not (entry.keeps_baseline or model.feature_map.has_levels):
+        if not (spec.keeps_baseline or model.feature_map.has_levels):
             # Features count from the mean of the earlier choices, as the model's do.
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)

@@ -9,7 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,9 +25,9 @@ from invariant_bandits.evaluation.intervals import (
 )
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.spill import StoredRows, collect_rows
-from invariant_bandits.policies.base import Policy, learn_from, own_propensities
+from invariant_bandits.policies.choice import Policy, as_policy
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, build_policy
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Estimate])
@@ -87,6 +87,7 @@ class Predictions:
             Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
             the rows are to be added up as if fully dependent.
         """
+        # Σ over the rounds of a block of the features that the target expects to play (blocks, p)
         sums = np.zeros_like(self.centers)
         for start, part, chances in in_parts(feedback, target):
             expected = part.sums_per_round(chances[:, None] * part.offered)
@@ -96,9 +97,11 @@ class Predictions:
         result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
             rounds = (self.block == b).sum()
+            # C = V·diag(λ)·Vᵀ: along each column of V the mean prediction errs by √λ times the distance.
             values, vectors = np.linalg.eigh(self.covariances[b])
             away = sums[b] / rounds - self.centers[b]
             share = float(rounds / self.known.sum())
+            # Rounding may leave an eigenvalue just below 0.
             result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
         return result
 
@@ -184,8 +187,8 @@ class EvaluationTask:
 
     Parameters
     ----------
-    maker : Maker
-        Makes the policy from the past. It is called once, and every play gets a copy of what it made.
+    spec : PolicySpec
+        Makes the policy from the past once; every play gets a copy of it.
     past : Past
         What the policy starts from.
     earlier : Feedback
@@ -200,7 +203,7 @@ class EvaluationTask:
         Of what an estimator draws.
     """
 
-    maker: Maker
+    spec: PolicySpec
     past: Past
     earlier: Feedback
     later: Feedback
@@ -215,7 +218,7 @@ class EvaluationTask:
 
     @cached_property
     def _built(self) -> Any:
-        return build_policy(self.maker, self.past)
+        return self.spec.build(self.past)
 
     def policy(self) -> Any:
         """A policy that knows the past and nothing else."""
@@ -385,25 +388,23 @@ def target_probabilities(
     array, shape (rows,)
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
+    policy = as_policy(policy)
     return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
-def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
+def _followed(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
     starts = feedback.starts.tolist()
-    learn = learn_from(policy)
-    propensities = getattr(policy, "propensities", None) or partial(
-        own_propensities, policy
-    )
     logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
     for t, (action, reward) in enumerate(logged):
         features = feedback.offered[starts[t] : starts[t + 1]]
-        chances = propensities(features)
+        chances = policy.propensities(features)
         if np.shape(chances) != (len(features),):
             raise InputError(NOT_PROBABILITIES.format(len(features), chances))
         result[starts[t] : starts[t + 1]] = chances
-        learn(features[action], reward - baseline, offered=features, action=action)
+        gain = reward - baseline
+        policy.update(features[action], gain, offered=features, action=action)
     sums = feedback.sums_per_round(result)
     negative = np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0
     wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | negative)
@@ -436,6 +437,7 @@ def replayed_rounds(
     """
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
+    policy = as_policy(policy)
     rng = np.random.default_rng(whole_seed(seed))
     # u·p_t < p_min, up to rounding of the propensities
     drawn = rng.random(feedback.rounds) * feedback.propensities
@@ -447,19 +449,16 @@ def replayed_rounds(
     return np.concatenate(accepted)
 
 
-def _accepted(
-    policy: Policy, feedback: Feedback, tried: Array, baseline: float
-) -> Array:
+def _accepted(policy: Any, feedback: Feedback, tried: Array, baseline: float) -> Array:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts = feedback.starts.tolist()
     actions = feedback.actions.tolist()
     rewards = feedback.rewards.tolist()
     accepted = []
-    learn = learn_from(policy)
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
-            learn(
+            policy.update(
                 features[actions[t]],
                 rewards[t] - baseline,
                 offered=features,
@@ -490,6 +489,7 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
         raise InputError(
             "offered_rewards are missing: playing needs the rewards of all offered actions"
         )
+    policy = as_policy(policy)
     rows = [
         feedback.starts[start] + _played(policy, part, baseline)
         for start, part in in_parts(feedback)
@@ -497,12 +497,11 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
     return np.concatenate(rows)
 
 
-def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
+def _played(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
     starts = feedback.starts.tolist()
     rewards = feedback.offered_rewards.tolist()
     rows = []
-    learn = learn_from(policy)
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
@@ -511,7 +510,7 @@ def _played(policy: Policy, feedback: Feedback, baseline: float) -> Array:
                 f"select must return an action from 0 to {len(features) - 1}, got {action!r}"
             )
         rows.append(starts[t] + action)
-        learn(
+        policy.update(
             features[action],
             rewards[rows[t]] - baseline,
             offered=features,

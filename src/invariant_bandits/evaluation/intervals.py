@@ -46,6 +46,7 @@ def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
     error = None
     if clusters:
         mean = float(sums.sum()) / total
+    # A ratio estimator: s − mean·c adds up to 0, and its squares say how clusters differ.
     if mean is not None and clusters > 1:
         distance = np.linalg.norm((sums - mean * counts)[used])
         error = float(distance * np.sqrt(clusters / (clusters - 1.0))) / total
@@ -120,6 +121,7 @@ def clustering(values: Array) -> float:
     scale = float(np.abs(values).max())
     if scale == 0.0:
         return 1.0
+    # In units of the largest, so that squares of large values do not overflow.
     scaled = values / scale
     sums = scaled_block_sums(scaled)
     return max(1.0, float(sums @ sums) / float(scaled @ scaled))
@@ -534,6 +536,7 @@ def _concluded(
         )
     value = parts[0].value - sum(part.value for part in parts[1:])
     influence = parts[0].influence - sum(part.influence for part in parts[1:])
+    # Rewards that come in clusters make one that is not seen yet count as many.
     up, down = _unseen_moves(parts)
     clustered = max(clustering(influence), _clustering_of_rewards(parts))
     error, below, above = rare_reward_interval(

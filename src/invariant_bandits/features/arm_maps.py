@@ -606,7 +606,6 @@ class PooledLevels(ArmFeatures):
     those of ArmFeatures.
     """
 
-    samples_every_reward: ClassVar[bool] = True
     remedy: ClassVar[str] = POOLED_REMEDY
 
     @cached_property

@@ -136,8 +136,6 @@ class FeatureMap(Protocol):
 
     has_levels: ClassVar[bool] = False
     """Whether the features hold an intercept, so that a model needs no other."""
-    samples_every_reward: ClassVar[bool] = False
-    """Whether rounds are sampled whatever their rewards are, not only those of logs of 0 and 1."""
 
     if TYPE_CHECKING:  # fields of some maps, properties of others
 

@@ -89,7 +89,7 @@ class AggregationPlan:
     logit : LogitWeights, optional
         Of labelled arms: about which coefficients 0/1 rewards are linearised.
     share : float
-        Of labelled arms: which share of the rounds is sampled, if all rewards are 0 or 1.
+        Of labelled arms: which share of the rounds is sampled.
     spool : RoundSpool, optional
         Of labelled arms with clicks: where rounds are written, or read if `logit` is given.
     """
@@ -138,14 +138,10 @@ class AggregationPlan:
                 yield rounds, window
 
     def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
-        """Return the rounds that a hash of the row number selects, features encoded.
-
-        None if some reward is not a click, unless arms are pooled.
-        """
+        """Return the rounds that a hash of the row number selects, features encoded; None without arms."""
         from invariant_bandits.logs.kernels import lots
 
-        takes_all = self.reader.features.samples_every_reward
-        if not self.share or not (takes_all or are_clicks(rounds.rewards)):
+        if not self.share or rounds.arm is None:
             return None
         drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
@@ -186,8 +182,7 @@ class Partial:
     last_time : number or None
         Time of the last one; times are microseconds if they are dates.
     samples : list of ArmSample or None
-        Sampled rounds of labelled arms, features encoded, batch by batch; None where some reward is not a
-        click.
+        Sampled rounds of labelled arms, features encoded, batch by batch; None without arms.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
@@ -209,7 +204,9 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
     with nullcontext() if spool is None else spool.writing(task) as write:
         for rounds, window in plan.rounds(task, partial):
             partial.samples.append(plan.sample(task, rounds, window))
-            if spool is not None and partial.samples[-1] is None:
+            # A spool holds clicks, for the passes over log-odds.
+            is_spooled = rounds.arm is not None and are_clicks(rounds.rewards)
+            if spool is not None and not is_spooled:
                 spool.give_up()
             elif write is not None:
                 write(rounds.columns, rounds.rewards.astype(bool), rounds.arm, window)
@@ -259,7 +256,7 @@ class Aggregate:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
     def sample(self, features: FeatureMap) -> ArmSample | None:
-        """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
+        """Return the sampled rounds with the contexts z of these features; None without arms."""
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:
             return None

@@ -10,7 +10,13 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs.column_facts import ColumnFacts
-from invariant_bandits.logs.column_names import DECIDED, OUTCOMES, PAST_WORDS, WORTH
+from invariant_bandits.logs.column_names import (
+    DECIDED,
+    OUTCOMES,
+    PAST_WORDS,
+    TIMES,
+    WORTH,
+)
 from invariant_bandits.logs.leakage import always_usual, explained_by_groups
 from invariant_bandits.logs.role_table import RoleTable
 
@@ -119,7 +125,11 @@ def _named_outcomes(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[st
         f" if it is known only after the choice, leave it out (--ignore {shlex.quote(column.name)})"
         for column in columns
         if not column.has_word(PAST_WORDS | DECIDED)
-        and (column.has_word(OUTCOMES) or _is_done_with_reward(table, column))
+        and (
+            column.has_word(OUTCOMES)
+            or _is_done_with_reward(table, column)
+            or _is_time_with_reward(table, column)
+        )
     ]
 
 
@@ -133,6 +143,18 @@ def _is_done_with_reward(table: RoleTable, column: ColumnFacts) -> bool:
     if len(rewards) < FEWEST_REWARDS or np.ptp(rewards) == 0.0:
         return False
     return explained_by_groups(column.codes[known], rewards) > DONE_WITH_REWARD
+
+
+def _is_time_with_reward(table: RoleTable, column: ColumnFacts) -> bool:
+    """Whether a column says how long something took, as `talk_time` does, and goes with the reward."""
+    if not (column.is_number and column.has_word(TIMES)):
+        return False
+    rewards = table.rewards()
+    known = np.isfinite(rewards) & np.isfinite(column.numbers)
+    pair = np.stack([rewards[known], column.numbers[known]])
+    if pair.shape[1] < FEWEST_REWARDS or not np.ptp(pair, axis=1).all():
+        return False
+    return bool(np.corrcoef(pair)[0, 1] ** 2 > DONE_WITH_REWARD)
 
 
 def _worth_of_reward(table: RoleTable) -> list[str]:

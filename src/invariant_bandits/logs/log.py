@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -456,7 +456,7 @@ class Log:
             keep_going=keep_going,
             progress=progress,
         )
-        return scan.moments(features or FeatureOptions())
+        return scan.moments(checked_features(features))
 
     def rounds(
         self,
@@ -605,6 +605,18 @@ class Log:
         other._survey = None
         other._arm_table = None
         return other
+
+
+def checked_features(features: Any) -> Any:
+    """Return what becomes of columns, by default options; InputError if it is a list of their names."""
+    if features is None:
+        return FeatureOptions()
+    if not is_dataclass(features):
+        raise InputError(
+            "features must be options or a map; columns are named when a log is opened:"
+            f" open_log(…, features=…), got {features!r:.80}"
+        )
+    return features
 
 
 def ranking_note(schema: Schema) -> str:

@@ -305,7 +305,7 @@ def open_scan(
 def read_arm_sample(
     log: Log, features: ArmCoefficients, *, most: int = SAMPLE_ROUNDS
 ) -> ArmSample:
-    """Return at most about `most` rounds of clicks, spread over the whole log.
+    """Return at most about `most` rounds of labelled arms, spread over the whole log.
 
     All rounds if they are few, otherwise those that a hash of the row number selects: the same every time.
 
@@ -323,7 +323,7 @@ def read_arm_sample(
     scan.check(aggregate.report)
     sample = aggregate.sample(features)
     if sample is None:
-        raise InputError("rewards must be 0 or 1 to sample clicks")
+        raise InputError("the log has no rounds of labelled arms to sample")
     return sample
 
 

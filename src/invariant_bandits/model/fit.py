@@ -58,7 +58,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.registry import PolicySpec, find_policy
 
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""
@@ -226,14 +226,8 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(
-        name=policy,
-        exploration=exploration,
-        delta=delta,
-        horizon=horizon,
-        caution=caution,
-    )
-    start.contender()  # a policy that is not known is refused before the log is read
+    # A policy that is not known is refused before the log is read.
+    spec = fitted_spec(policy, exploration=exploration, delta=delta, caution=caution)
     schema, known = named_features(with_fields(schema, fields), features)
     known = known or FeatureOptions()
     options = known if isinstance(known, FeatureOptions) else None
@@ -270,9 +264,9 @@ def fit_logs(
         coded = category_notes(read.serving)
         notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare, *coded)
         if isinstance(read.feature_map, PooledLevels):
-            model = pooled_model(read, read.feature_map, start, notes)
+            model = pooled_model(read, read.feature_map, spec, horizon, notes)
         else:
-            model = model_of_log(scan, read, start, options, notes)
+            model = model_of_log(scan, read, spec, horizon, options, notes)
             if isinstance(model.feature_map, ArmCoefficients) and read.serving:
                 model.feature_map = with_codes(model.feature_map, read.serving)
     if model.shared_slopes is not None:
@@ -285,7 +279,8 @@ def fit_logs(
 def model_of_log(
     scan: Scan,
     read: LogMoments,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None,
     options: FeatureOptions | None,
     notes: tuple[str, ...],
 ) -> Model:
@@ -306,11 +301,12 @@ def model_of_log(
             odds = read_log_odds(scan, learned, start_at.theta)
             unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
+        fields["sample"] = read.sample
         coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
     moments = ends.join(read.moments)
-    return model_of(moments, read.feature_map, start, options=options, **fields)
+    return model_of(moments, read.feature_map, spec, horizon, options=options, **fields)
 
 
 def require_different_rewards(moments: WindowedMoments, column: str) -> None:
@@ -358,7 +354,8 @@ def complementary_gaps(read: LogMoments) -> list[str]:
 def pooled_model(
     read: LogMoments,
     features: PooledLevels,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None,
     notes: tuple[str, ...],
 ) -> Model:
     """The model of a log of thousands of arms: levels, and a policy over what arms share.
@@ -369,9 +366,9 @@ def pooled_model(
     table = read.arms
     assert sample is not None
     assert table is not None
-    if find_policy(start.name).kind is not AutoISD:
+    if spec.registered().kind is not AutoISD:
         raise InputError(
-            f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
+            f"policy {spec.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
         )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
@@ -421,16 +418,18 @@ def pooled_model(
         "notes": words,
         "log_odds": LogOdds(levels.theta, ends.join(odds)) if clicks else None,
     }
-    shared = model_of(moments, features.population, start, **fields)
+    shared = model_of(moments, features.population, spec, horizon, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
-    return Model(policy, start.name, features, **fields)
+    return Model(policy, spec.name, features, **fields)
 
 
-class PolicyStart(NamedTuple):
-    """Which policy a model starts with, and how.
+def fitted_spec(
+    name: str, *, exploration: float | None, delta: float, caution: float | None
+) -> PolicySpec:
+    """Return the policy as a log is fitted with it: it learns the logged rounds first, if it can.
 
-    Attributes
+    Parameters
     ----------
     name : str
         As the caller asked for it.
@@ -438,42 +437,22 @@ class PolicyStart(NamedTuple):
         Factor on the widths; the policy's own default if not given.
     delta : float
         Probability η with which the confidence bounds of the policy may fail.
-    horizon : int or None
-        How many rounds will be served.
     caution : float or None
         Of policies that have it; None for no limit.
     """
-
-    name: str
-    exploration: float | None
-    delta: float
-    horizon: int | None = None
-    caution: float | None = 0.0
-
-    def contender(self) -> Contender:
-        """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
-        entry = find_policy(self.name)
-        delta = probability("delta", self.delta)
-        forgets = any(
-            map(entry.takes, ("window", "discount", "every"))
-        )  # needs rounds, not moments
-        options = {
-            "exploration": self.exploration,
-            "delta": delta,
-            "warm": not forgets or None,
-        }
-        if self.exploration is not None:
-            entry.check({"exploration": self.exploration})
-        if self.caution != 0.0:
-            entry.check({"caution": self.caution})
-        options = {
-            name: value
-            for name, value in options.items()
-            if value is not None and entry.takes(name)
-        }
-        if entry.takes("caution"):
-            options["caution"] = self.caution
-        return Contender(entry.name, options)
+    table = PolicySpec(name).table()
+    asked: dict[str, Any] = {}
+    if exploration is not None:
+        asked["exploration"] = exploration
+    if caution != 0.0:
+        asked["caution"] = caution
+    PolicySpec(find_policy(name).name, asked).check()
+    known: dict[str, Any] = {"delta": probability("delta", delta), "caution": caution}
+    # A policy that forgets needs the rounds themselves, of which a model keeps moments only.
+    if not table & {"window", "discount", "every"}:
+        known["warm"] = True
+    options = {option: value for option, value in known.items() if option in table}
+    return PolicySpec(name, {**options, **asked})
 
 
 def caution_of(model: Model) -> float | None:
@@ -487,10 +466,12 @@ def caution_of(model: Model) -> float | None:
 def model_of(
     moments: WindowedMoments,
     features: FeatureMap,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None = None,
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
+    sample: ArmSample | None = None,
     dropped: tuple[Dropped, ...] = (),
     notes: tuple[str, ...] = (),
     **fields: Any,
@@ -503,10 +484,14 @@ def model_of(
         Of the features that `features` encodes or, without `options`, of its standardised features.
     features, options : FeatureMap, FeatureOptions or None
         What the features are, and what `prune` still learns from the moments.
-    start : PolicyStart
+    spec : PolicySpec
         The policy.
+    horizon : int or None
+        How many rounds will be served.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
+    sample : ArmSample or None
+        Rounds of labelled arms, which tell where the noise is larger.
     dropped, notes, fields :
         Further fields of the model.
     """
@@ -515,6 +500,8 @@ def model_of(
         features, ArmCoefficients
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
+        if sample is not None and log_odds is None:
+            linear = linear.with_unequal_noise(sample)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
         noise = float(np.sqrt(linear.noise_variance))
@@ -530,9 +517,7 @@ def model_of(
         features = pruned.feature_map
         baseline = 0.0
         dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
-        if not find_policy(
-            start.name
-        ).keeps_baseline:  # features and rewards count from the means of the log
+        if not spec.keeps_baseline:  # features and rewards count from the log's means
             baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
             mean = moments.counts @ moments.feature_mean / moments.rounds
             moments = moments.rescaled(
@@ -543,11 +528,11 @@ def model_of(
         noise, past = fit.noise_scale_, {"decomposition": fit}
     past |= {
         "noise_scale": max(noise, 1e-12),
-        "delta": start.delta,
-        "horizon": start.horizon,
+        "delta": spec.options.get("delta"),
+        "horizon": horizon,
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
-    policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
+    policy = spec.build(Past(moments=moments, baseline=baseline, **past))
     if not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
@@ -558,5 +543,5 @@ def model_of(
         "log_odds": log_odds,
     }
     return Model(
-        policy, start.name, features, moments=moments, baseline=baseline, **fields
+        policy, spec.name, features, moments=moments, baseline=baseline, **fields
     )

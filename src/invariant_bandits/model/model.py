@@ -33,14 +33,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import Belief
-from invariant_bandits.policies.base import (
-    CompletePolicy,
-    Draws,
-    Scores,
-    learn_from,
-    missing_parts,
-    reward_number,
-)
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, reward_number
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
@@ -113,7 +106,7 @@ class Model(ThreadSafe):
     Model(auto-isd, 2 features, 2,000 logged rounds)
     """
 
-    policy: CompletePolicy = field(metadata={"stored": False})
+    policy: BasePolicy = field(metadata={"stored": False})
     policy_name: str
     feature_map: FeatureMap
     schema: Schema
@@ -134,10 +127,10 @@ class Model(ThreadSafe):
     def __post_init__(self) -> None:
         self._identity: str | None = None
         self.unknown_categories = dict[str, Counter[str]]()
-        if missing := missing_parts(self.policy):
-            kind = type(self.policy).__name__
+        if not isinstance(self.policy, BasePolicy):
             raise InputError(
-                f"policy: a model stores its policy, and {kind} lacks {', '.join(missing)}"
+                "policy: a model stores its policy, which must be a BasePolicy,"
+                f" got {type(getattr(self.policy, 'policy', self.policy)).__name__}"
             )
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
         groups = self.feature_map.groups()
@@ -180,15 +173,16 @@ class Model(ThreadSafe):
                 return self.ledger.open[name].decision
             labels, columns = self._offered(context, arms)
             features = self._mapped(columns)
-            with lock_of(self.policy):
-                place, propensity = self._drawn(features)
-                expected = (self.policy.scores(features).mean + self.baseline).tolist()
+            draw = self._draw() if self.policy.randomised else None
+            choice = self.policy.decide(features, draw=draw)
+            place = choice.action
+            expected = (choice.means + self.baseline).tolist()
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
             decision = Decision(
                 id=name,
                 action=actions[place],
-                propensity=propensity,
+                propensity=float(choice.propensities[place]),
                 scores=scores,
                 version=self.identity,
             )
@@ -347,16 +341,9 @@ class Model(ThreadSafe):
             )
         return self.arms, self.feature_map
 
-    def _drawn(self, features: Array) -> tuple[int, float]:
-        """Place of the action to play, and its probability."""
-        chances = self.policy.propensities(features)
-        if chances.max() >= 1.0:
-            return self.policy.select(features), 1.0
-        luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        drawn = np.searchsorted(np.cumsum(chances), luck, side="right")
-        last = np.flatnonzero(chances)[-1]
-        place = int(min(drawn, last))
-        return place, float(chances[place])
+    def _draw(self) -> float:
+        """Return the number in [0, 1) that draws the next decision, another one for every decision."""
+        return Draws(int(self.identity, 16)).at(self.ledger.made).random()
 
     def round_of(
         self, context: Any = None, arms: Any = None
@@ -433,9 +420,7 @@ class Model(ThreadSafe):
                     f"action must be one of the {last + 1} offered, 0 to {last}, got {action}"
                 )
             gain = self.schema.learned_reward(reward_number(reward)) - self.baseline
-            learn_from(self.policy)(
-                features[action], gain, offered=features, action=action
-            )
+            self.policy.update(features[action], gain, offered=features, action=action)
 
     def update_from(
         self,
@@ -630,12 +615,9 @@ class Model(ThreadSafe):
         If columns of the context cannot change the choice, the result says so first.
         """
         with self._lock:
-            explain = getattr(self.policy, "explain", None)
-            explanation = (
-                self.decomposition.summary()
-                if explain is None
-                else explain(list(self.names))
-            )
+            explanation = self.policy.explain(list(self.names))
+            if explanation is None:
+                explanation = self.decomposition.summary()
         if self.shared_slopes is None:
             return explanation
         caution = in_sentence(self.shared_slopes)
@@ -731,7 +713,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def save(
-    thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]
+    thing: BasePolicy | Model | WindowedMoments, path: str | PathLike[str]
 ) -> None:
     """Write a policy, a Model or WindowedMoments to a file, replacing an old file atomically.
 

@@ -27,7 +27,7 @@ from invariant_bandits.decomposition.effects import (
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.features.arm_maps import TIMES, ArmFeatures
+from invariant_bandits.features.arm_maps import TIMES, ArmCoefficients, ArmFeatures
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
@@ -44,8 +44,8 @@ from invariant_bandits.logs.windows import (
     with_new_windows,
 )
 from invariant_bandits.model.fit import (
-    PolicyStart,
     caution_of,
+    fitted_spec,
     logistic_start,
     model_of,
     read_log_odds,
@@ -53,7 +53,7 @@ from invariant_bandits.model.fit import (
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import PolicySpec
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""
@@ -393,7 +393,7 @@ def update_model(
 ) -> Update:
     """Return what `Model.update_from` does."""
     log = open_log(source, model.schema if schema is None else schema)
-    start = _start_of(model, exploration, horizon)
+    spec = _spec_of(model, exploration)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
     if table is not None:
@@ -421,13 +421,18 @@ def update_model(
     ends = join_short_ends(all_windows.counts)
     odds, new_odds = _log_odds(model, scan, features, places)
     odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
+    sample = None
+    if isinstance(features, ArmCoefficients) and odds is None:
+        sample = read_arm_sample(log, features)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
         ends.join(all_windows),
         features,
-        start,
+        spec,
+        horizon,
         log_odds=odds,
+        sample=sample,
         dropped=model.dropped,
         notes=model.notes,
         schema=model.schema,
@@ -455,19 +460,15 @@ def update_model(
     )
 
 
-def _start_of(
-    model: Model, exploration: float | None, horizon: int | None
-) -> PolicyStart:
+def _spec_of(model: Model, exploration: float | None) -> PolicySpec:
     """Return what makes the policy of a model anew, by default with the model's exploration and caution."""
-    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    if exploration is None and named.takes("exploration"):
+    settings = unwrapped(model.policy).settings()
+    if exploration is None and PolicySpec(model.policy_name).takes("exploration"):
         exploration = settings.get("exploration")
-    delta = float(settings.get("delta", 0.01))
-    return PolicyStart(
-        name=model.policy_name,
+    return fitted_spec(
+        model.policy_name,
         exploration=exploration,
-        delta=delta,
-        horizon=horizon,
+        delta=float(settings.get("delta", 0.01)),
         caution=caution_of(model),
     )
 

@@ -301,13 +301,6 @@ class Past:
         """Largest norm of a feature vector, 1 by default."""
         return 1.0
 
-    def settings(self) -> dict[str, float]:
-        """What every published linear policy is given: noise_scale, feature_bound and delta."""
-        return {
-            name: getattr(self, name)
-            for name in ("noise_scale", "feature_bound", "delta")
-        }
-
 
 def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""

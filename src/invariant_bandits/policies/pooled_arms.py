@@ -20,14 +20,9 @@ from invariant_bandits.decomposition.coefficient_specs import (
     LARGEST_VARIANCE,
 )
 from invariant_bandits.policies import base
-from invariant_bandits.policies.auto import (
-    AutoISD,
-    Belief,
-    ReasoningPolicy,
-    chance,
-    kernels,
-)
-from invariant_bandits.policies.base import Scores, offered_array
+from invariant_bandits.policies.auto import AutoISD, chance, kernels
+from invariant_bandits.policies.base import BasePolicy, offered_array
+from invariant_bandits.policies.choice import Choice, choice_of
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
@@ -80,7 +75,7 @@ class _Offer(NamedTuple):
 
 
 @register_policy("pooled-arms")
-class PooledArms(ReasoningPolicy):
+class PooledArms(BasePolicy):
     """AutoISD over what arms share, and for every arm the coefficients by which it departs from that.
 
     The shared part is learned by AutoISD, which takes what the played arm adds as known up to its variance.
@@ -113,6 +108,9 @@ class PooledArms(ReasoningPolicy):
     1
     """
 
+    options = AutoISD.options
+    starting = AutoISD.starting
+    needs = ()
     shown = ("dim", "arms")
 
     def __init__(
@@ -160,6 +158,11 @@ class PooledArms(ReasoningPolicy):
         """Rounds learned."""
         return self.shared.rounds
 
+    @property
+    def alarm(self) -> bool:
+        """Whether the shared part has raised an alarm."""
+        return self.shared.alarm
+
     # -- deciding --
 
     def _offer(self, features: Any) -> _Offer:
@@ -194,33 +197,38 @@ class PooledArms(ReasoningPolicy):
         )
         return _Offer(codes, rows, level, variance)
 
-    def _choose(self, features: Any) -> tuple[int, int]:
-        """The largest mean plus one standard deviation of what the logs leave open."""
-        with self._lock:
-            if not self.arms:
-                return self.shared._choose(features)
-            offer = self._offer(features)
-            mean = self.shared._means(offer.rows) + offer.level
-            z = self.shared.mixture.coordinates(offer.rows)
-            left_open = self.shared.mixture.left_open()
-            shared_variance = np.maximum(((z @ left_open) * z).sum(axis=1), 0.0)
-            width = np.sqrt(shared_variance + offer.variance)
-            chosen = int(np.argmax(mean + width))
-            best = int(np.argmax(mean))
-            return chosen, kernels.GREEDY if chosen == best else kernels.EXPLORATION
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the largest mean plus one standard deviation of what the logs leave open.
 
-    def scores(self, features: Any) -> Scores:
-        """Expected rewards and their posterior standard deviations (K,), as of AutoISD."""
+        Expected rewards and widths are those of AutoISD.
+        """
         with self._lock:
             if not self.arms:
-                return self.shared.scores(features)
+                return self.shared.decide(offered)
+            offer = self._offer(offered)
+            mean = self.shared._means(offer.rows) + offer.level
+            chosen = self._best(offer, mean)
+            _, width = self.shared._predict(offer.rows)
+        width = np.sqrt(width**2 + offer.variance)
+        if self.shared.link == "logit":
+            width = chance(mean + width) - chance(mean)
+            mean = chance(mean)
+        return choice_of(chosen, mean, width)
+
+    def select(self, features: Any) -> int:
+        """Return the index of the action to play, without the widths that `decide` computes."""
+        with self._lock:
+            if not self.arms:
+                return self.shared.select(features)
             offer = self._offer(features)
-            mean, width = self.shared._predict(offer.rows)
-            mean = mean + offer.level
-            width = np.sqrt(width**2 + offer.variance)
-            if self.shared.link == "logit":
-                mean, width = chance(mean), chance(mean + width) - chance(mean)
-            return Scores(mean, width)
+            return self._best(offer, self.shared._means(offer.rows) + offer.level)
+
+    def _best(self, offer: _Offer, mean: Array) -> int:
+        """Return the action with the largest mean (K,) plus deviation of what the logs leave open."""
+        z = self.shared.mixture.coordinates(offer.rows)
+        left_open = self.shared.mixture.left_open()
+        shared_variance = np.maximum(((z @ left_open) * z).sum(axis=1), 0.0)
+        return int(np.argmax(mean + np.sqrt(shared_variance + offer.variance)))
 
     # -- learning --
 
@@ -266,7 +274,7 @@ class PooledArms(ReasoningPolicy):
 
     # -- explaining --
 
-    def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
+    def explain(self, feature_names: Sequence[str] | None = None) -> Any:
         """Return what the policy believes about changes since the logs of what all arms share."""
         names = feature_names
         if names is not None and self.rows_are_crossed:
@@ -307,7 +315,7 @@ class PooledArms(ReasoningPolicy):
         return grown
 
     def __getattr__(self, name: str) -> Any:
-        """What else the policy of the shared part can do or say, such as `prior` and `alarm`."""
+        """What else the policy of the shared part can do or say, such as `prior`."""
         if name.startswith("_") or name in ("shared", "deviations"):
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +20,13 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
+from invariant_bandits.features.arm_maps import PooledLevels
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.alarm import falls_in_words
-from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.pooled_arms import PooledArms
-from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.auto import Belief
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,
@@ -40,7 +39,7 @@ from invariant_bandits.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from invariant_bandits.logs.arms import ArmTable
+from invariant_bandits.logs.arms import ArmTable
 
 IN_POINTS = (
     "Rewards are 0 or 1, so numbers are in percentage points, and levels in per cent."
@@ -114,23 +113,20 @@ def sections(
     model: Model, update: Update | None = None, *, pictures: bool = False
 ) -> Iterator[Section]:
     """Yield everything there is to say, the most important first."""
-    policy = unwrapped(model.policy)
+    belief = model.policy.explain(model.names)
     if update is not None:
         yield _changes(update)
     yield Section("Read this first", values.warnings(model))
-    if isinstance(policy, AutoISD | PooledArms) and policy.rounds:
-        yield Section(
-            "What the policy believes now",
-            str(policy.explain(model.names)).splitlines(),
-        )
+    if belief is not None and model.policy.rounds:
+        yield Section("What the policy believes now", str(belief).splitlines())
     if model.arms is None:
         yield blocks(model, _overview(model) if pictures else "")
         yield _features(model)
     else:
         yield _arms(model, model.arms, pictures)
     yield _effects(model, pictures)
-    if isinstance(policy, AutoISD | PooledArms):
-        yield _exploration(policy, model.names)
+    if belief is not None:
+        yield _exploration(model, belief)
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
@@ -233,7 +229,7 @@ def _features(model: Model) -> Section:
     )
 
 
-def _levels(policy: PooledArms, arms: ArmTable) -> Section:
+def _levels(policy: Any, arms: ArmTable) -> Section:
     """The most played of many arms, with their levels about the population."""
     levels = policy.deviations[:, 0]
     error = np.sqrt(policy.covariances[:, 0, 0])
@@ -257,9 +253,8 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
-    policy = unwrapped(model.policy)
-    if isinstance(policy, PooledArms) and not policy.rows_are_crossed:
-        return _levels(policy, arms)
+    if _is_pooled(model):
+        return _levels(model.policy, arms)
     mean, error, played = values.arm_rewards(model)
     recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
@@ -433,17 +428,23 @@ def _percent(share: float) -> str:
     return f"{100.0 * max(share, 0.0):.3g} %"
 
 
-def _exploration(policy: AutoISD | PooledArms, names: Sequence[str]) -> Section:
+def _is_pooled(model: Model) -> bool:
+    """Whether the arms have levels only, because there are too many of them."""
+    return isinstance(model.feature_map, PooledLevels)
+
+
+def _exploration(model: Model, belief: Belief) -> Section:
     """How AutoISD will explore, whether it can give an alarm, and which falls of arms it would notice."""
-    belief = policy.explain(names)
+    policy: Any = model.policy
+    caution = policy.caution
     reason = belief.no_alarm_because
     alarm = "An alarm will say if it drifts after all where no drift was detected."
     if reason:
         alarm = f"No alarm can be given: {reason}."
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
-    spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
-    tested = f"are tested {limits.get(policy.caution, spent)}"
-    if isinstance(policy, PooledArms):
+    spent = f"for at most {100.0 * (caution or 0.0):g} % of the believed gain"
+    tested = f"are tested {limits.get(caution, spent)}"
+    if _is_pooled(model):
         tested = "are not tested: there are too many arms"
     words = [
         "It plays the action of largest expected reward plus what the logs leave open. Neglected actions"

@@ -72,6 +72,9 @@ class PaperWorld:
     In a random orthogonal basis, the features have a block-diagonal covariance matrix. Coefficients drift in
     some blocks of the covariance matrix and are stable in the other blocks.
 
+    The defaults follow the script of the paper's authors. The text has two blocks, a time that runs from −1
+    to 0 in the logs, and no scaled start; the experiments of the reproduction play both.
+
     Parameters
     ----------
     blocks : tuple of int

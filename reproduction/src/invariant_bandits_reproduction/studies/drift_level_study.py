@@ -16,6 +16,7 @@ from invariant_bandits.features.arm_maps import SharedSlopes
 from invariant_bandits.features.columns import Column
 from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits_reproduction.claims import (
+    Bound,
     Claim,
     Judged,
     Measurement,
@@ -308,11 +309,11 @@ def summarise(values: Array, column: int) -> tuple[Measurement, str]:
 def goals() -> list[Claim]:
     """What the tests of drift and the intervals promise, for each kind over all sizes and rewards."""
 
-    def goal(kind: str, column: int, words: str, low: float, high: float) -> Claim:
+    def goal(kind: str, column: int, words: str, bound: Bound) -> Claim:
         def judge(outcome: StudyOutcome) -> Verdict:
             of_kind = [v for cell, v in outcome.values.items() if cell.kind == kind]
             measured, numbers = summarise(np.concatenate(of_kind), column)
-            return decide(low <= measured.value <= high, measured, numbers=numbers)
+            return decide(bound.meets(measured.value), measured, numbers=numbers)
 
         return Claim(words, kind, judge)
 
@@ -320,17 +321,17 @@ def goals() -> list[Claim]:
     null = "intervals of effects of 0 cover"
     large = "intervals of effects of 3 cover"
     named = "a reversed effect is named"
+    level = Bound(high=HIGHEST_LEVEL)
+    cover = Bound(low=LEAST_COVERAGE)
     result = []
-    for kind, about in KINDS.items():
+    for kind, words in KINDS.items():
         result += [
-            goal(kind, FALSE_DRIFT, f"{false}, {about}: ≤ 5 %", 0.0, HIGHEST_LEVEL),
-            goal(kind, COVER_OF_NULL, f"{null}, {about}: ≥ 93 %", LEAST_COVERAGE, 1.0),
-            goal(
-                kind, COVER_OF_LARGE, f"{large}, {about}: ≥ 93 %", LEAST_COVERAGE, 1.0
-            ),
+            goal(kind, FALSE_DRIFT, f"{false}, {words}: ≤ 5 %", level),
+            goal(kind, COVER_OF_NULL, f"{null}, {words}: ≥ 93 %", cover),
+            goal(kind, COVER_OF_LARGE, f"{large}, {words}: ≥ 93 %", cover),
         ]
-    about = KINDS[SHARED]
-    return [*result, goal(SHARED, NAMED, f"{named}, {about}: ≥ 97 %", LEAST_POWER, 1.0)]
+    power = f"{named}, {KINDS[SHARED]}: ≥ 97 %"
+    return [*result, goal(SHARED, NAMED, power, Bound(low=LEAST_POWER))]
 
 
 def verdicts(outcome: StudyOutcome) -> Judged:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import re
 import signal
 import tempfile
@@ -31,6 +33,24 @@ StorePath = Annotated[
     str,
     Argument(metavar="STORE", help="Where the events are: a file, or postgresql://…"),
 ]
+
+
+ENVIRONMENT = "INVARIANT_BANDITS_"
+OF_KUBERNETES = re.compile(rf"{ENVIRONMENT}(SERVICE_(HOST|PORT)|PORT_\d)")
+"""Variables that Kubernetes sets in every container if a service of the cluster has our name."""
+
+
+def _take_settings(context: typer.Context, path: Path | None) -> Path | None:
+    """Take options from a TOML file, after refusing variables of the environment that name no option."""
+    known = {parameter.envvar for parameter in context.command.params}
+    for name in os.environ:
+        if name.startswith(ENVIRONMENT) and not (
+            name in known or OF_KUBERNETES.match(name)
+        ):
+            raise InputError(
+                f"{name}: no option has this variable; serve --help lists them"
+            )
+    return take_defaults(context, path)
 
 
 def serve(
@@ -183,6 +203,17 @@ def serve(
             help="Log every request; health checks only at level debug.",
         ),
     ] = False,
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            envvar="INVARIANT_BANDITS_TRUST_PROXY",
+            metavar="ADDRESS",
+            help=(
+                "Proxy or network whose X-Forwarded-For says who asks; '*': any."
+                " Default: 127.0.0.1."
+            ),
+        ),
+    ] = None,
     holdout: Annotated[
         float | None,
         Option(
@@ -220,7 +251,7 @@ def serve(
         Option(
             envvar="INVARIANT_BANDITS_CONFIG",
             is_eager=True,
-            callback=take_defaults,
+            callback=_take_settings,
             metavar="FILE.toml",
             help="File of options by name; the command line and environment variables override it.",
         ),
@@ -279,9 +310,12 @@ def serve(
         else Retention(keep_days, keep_events),
         allow_hosts=[name.lower() for name in allow_host or []],
         root_path=prefix,
+        proxies=trust_proxy or ["127.0.0.1"],
         holdout={} if holdout is None else {"holdout": holdout, **held_out},
     )
-    raise typer.Exit(serve(settings, lambda line: console.print(line)))
+    # a line that is not JSON would stop many a collector of logs
+    log = logging.getLogger("invariant_bandits_service")
+    raise typer.Exit(serve(settings, log.info if as_json else console.print))
 
 
 def _print_settings(values: dict[str, Any]) -> None:
@@ -490,9 +524,7 @@ def export(
     ],
     out: Annotated[
         Path,
-        Argument(
-            metavar="OUT", help="FILE.parquet, or FILE.dsjson or FILE.jsonl for dsjson."
-        ),
+        Argument(metavar="OUT", help="FILE.parquet; only its owner can read it."),
     ],
     model: Annotated[
         str | None, Option(help="Which model, if there are several.")
@@ -523,6 +555,38 @@ def export(
         else ""
     )
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
+
+
+def erase(
+    store: StorePath,
+    person: Annotated[
+        str,
+        Argument(
+            metavar="TEXT", help="The id of a decision, or a value in its context."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Erase all decisions about a person. Not while the store is in use: then POST /v1/erasures does it."""
+    from invariant_bandits_service.commands import EventBatch, erase
+    from invariant_bandits_service.replay import last_time
+    from invariant_bandits_service.replay import restore as restore_state
+
+    if len(person) < 3:
+        raise InputError("TEXT must have at least 3 characters")
+    with _writing(store) as opened:
+        state = restore_state(opened)
+        batch = EventBatch(last_time(opened))
+        first = opened.start().seq
+        erased = erase([], text=person, searched=first, by="store erase")(state, batch)
+        opened.append(batch.stored, cut=batch.cut)
+        opened.shrink()
+        left = restore_state(opened).versions_with(person)
+    lines = [f"{_shown(store)}: {erased:,} events erased"]
+    lines += [
+        f"{name} was fitted to a log with this text: fit it again" for name in left
+    ]
+    _say({"erased": erased, "left_in": left}, as_json, lines)
 
 
 @contextmanager
@@ -577,6 +641,7 @@ register(
     replay,
     export,
     compact,
+    erase,
     backup,
     restore,
 )

@@ -276,10 +276,11 @@ export function chance(model) {
 }
 
 export function versions(overview, act) {
-  const { model, service } = overview, list = [...model.versions].reverse();
-  fill($("versions"), [list, service.may_change], () => {
+  const { model, service, learning_failure: failure } = overview, list = [...model.versions].reverse();
+  fill($("versions"), [list, service.may_change, failure], () => {
     const back = list.find((one) => one.previous);
     return [
+      failure && el("p", { class: "outcome" }, `Learning from the latest decisions has failed since ${day(failure.since)}: ${failure.why}`),
       el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Versions of the model" }, el("table", null,
         el("thead", null, el("tr", null, ["Version", "From", "Learned", ""].map((one) => el("th", { scope: "col" }, one || el("span", { class: "hidden" }, "Change"))))),
         el("tbody", null, list.map((one) => el("tr", { class: one.active ? "active" : "" },

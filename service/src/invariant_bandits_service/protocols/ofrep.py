@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +36,8 @@ PREFIX = "/ofrep"
 CODES = {400: "PARSE_ERROR", 404: "FLAG_NOT_FOUND", 422: "INVALID_CONTEXT"}
 WITHOUT_KEY = (401, 403, 429)
 """Statuses of errors about the caller rather than the flag."""
+LARGEST_EXACT = 2**53
+"""Beyond this, whole numbers of JavaScript are not exact."""
 TARGETING = "targetingKey"
 """Says who asks. It is not a feature: a model cannot generalise from a name."""
 
@@ -76,7 +77,7 @@ async def evaluate(call: Call, body: FlagRequest) -> Any:
     prefix=PREFIX,
     error=Failure,
 )
-async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
+async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     """Evaluate all flags that have variants, for a client that keeps them: deferred until they are activated.
 
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
@@ -85,7 +86,12 @@ async def evaluate_all(call: Call, body: FlagRequest) -> dict[str, Any]:
         _evaluate_all(_context(body), int(call.engine.clock() // DAY))
     )
     call.charge(len(flags) - 1)
-    return {"flags": flags}
+    answer = json_response({"flags": flags})
+    tag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
+    if call.request.headers.get("if-none-match") == tag:
+        answer = Response(status_code=304)
+    answer.headers["ETag"] = tag
+    return answer
 
 
 def _context(body: FlagRequest) -> dict[str, Any]:
@@ -172,7 +178,7 @@ def typed(label: str, labels: list[str]) -> str | bool | int | float:
         return label == "true"
     for kind in (int, float):
         with suppress(ValueError):
-            if all(math.isfinite(kind(other)) for other in labels):
+            if all(abs(kind(other)) <= LARGEST_EXACT for other in labels):
                 return kind(label)
     return label
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -105,9 +106,11 @@ class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
     key: Id | None = None
     model: Name | None = None
 
-    def command(self) -> RewardCommand:
-        """Return the command."""
-        return RewardCommand(check_id(self.id), self.value, self.key, self.model)
+    def command(self, model: str | None) -> RewardCommand:
+        """Return the command; `model` is that of the query, if it names one."""
+        return RewardCommand(
+            check_id(self.id), self.value, self.key, self.model or model
+        )
 
     def answer(self, status: str, view: StateView) -> RewardAnswer:
         """Return what became of it; a policy may have refused what was to be learned."""
@@ -165,7 +168,13 @@ DECISIONS = (DecisionAnswer, "decisions")
 
 
 @operation(
-    "POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch, answer=DECISIONS
+    "POST",
+    "/v1/decisions",
+    "decide",
+    DecisionRequest,
+    DecisionBatch,
+    answer=DECISIONS,
+    query=ModelQuery,
 )
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
@@ -192,22 +201,49 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     RewardRequest,
     RewardBatch,
     answer=(RewardAnswer, "rewards"),
+    query=ModelQuery,
 )
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
+    model = call.query.get("model")
     if isinstance(body, RewardRequest):
-        status = await call.submit(body.command())
+        status = await call.submit(body.command(model))
         return body.answer(status, call.engine.view())
     check_count(body.rewards, responses.MOST_TOGETHER, "rewards")
     call.charge(len(body.rewards) - 1)
     statuses = await call.submit(
-        all_or_none([request.command() for request in body.rewards])
+        all_or_none([request.command(model) for request in body.rewards])
     )
     view = call.engine.view()
     answers = []
     for request, status in zip(body.rewards, statuses, strict=True):
         answers.append(request.answer(status, view))
     return {"rewards": answers}
+
+
+class ErasureRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose decisions are erased: those with exactly this text as their id, or as a value they hold."""
+
+    person: Annotated[str, msgspec.Meta(min_length=3, max_length=1_024)]
+
+
+@operation("POST", "/v1/erasures", "admin", ErasureRequest)
+async def erase(call: Call, body: ErasureRequest) -> dict[str, Any]:
+    """Erase all decisions about a person; `left_in` names models that were fitted to logs with this text."""
+    store = call.engine.store
+    searched = call.engine.view().seq
+    first = store.start().seq
+    found = await call.in_thread(
+        lambda: list(
+            history.decisions_that_mention(store, body.person, first, searched)
+        )
+    )
+    command = commands.erase(
+        found, text=body.person, searched=searched, by=call.caller.name
+    )
+    erased = await call.change(command, "erased {} events about a person")
+    left = await call.look(lambda state: state.versions_with(body.person))
+    return {"events": erased, "left_in": left}
 
 
 @operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=ModelQuery)
@@ -308,7 +344,9 @@ def _shown(engine: Engine, record: Record, event: Decided) -> dict[str, Any]:
 
 Status = Literal["waiting", "deferred", "learned", "unlearned", "refused"]
 MOST_SCANNED = 20_000
-"""Events that one page of a list is looked for in; where it ends before, the next page goes on."""
+"""Events that one page of a list is looked for in at a time."""
+LONGEST_SEARCH = 2.0
+"""Seconds that are spent on a page without a decision; `next` of an empty page goes on from there."""
 LARGEST_PAGE = 4 << 20
 """Bytes of the events of one page."""
 
@@ -351,7 +389,7 @@ class DecisionQuery(ModelQuery):
 
 @operation("GET", "/v1/decisions", "read", query=DecisionQuery)
 async def list_decisions(call: Call) -> dict[str, Any]:
-    """List decisions, the latest first; `next` is the number to ask for as `before` for the next page."""
+    """List decisions, the latest first; `next` of a page, also an empty one, is `before` of the next."""
     query = responses.decode(call.query, DecisionQuery)
     return await call.in_thread(_page, call.engine, query)
 
@@ -365,13 +403,32 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
     end = end if query.before is None else min(end, query.before)
     from_time = replay.first_event_since(store, since, first, end)
     end = replay.first_event_since(store, until, first, end)
-    first = from_time
-    lowest = max(first, end - MOST_SCANNED)
+    latest = time.monotonic() + LONGEST_SEARCH
+    while True:
+        lowest = max(from_time, end - MOST_SCANNED)
+        page = _decisions_between(engine, query, (lowest, end), (since, until))
+        is_last = lowest <= from_time
+        if page["decisions"] or is_last or time.monotonic() > latest:
+            break
+        end = lowest
+    if page["next"] is None and not is_last:
+        page["next"] = lowest
+    return page
+
+
+def _decisions_between(
+    engine: Engine,
+    query: DecisionQuery,
+    events: tuple[int, int],
+    times: tuple[float, float],
+) -> dict[str, Any]:
+    """Return a page of decisions between two events and two times; `next` if there may be more."""
+    store = engine.store
     decisions: list[dict[str, Any]] = []
     size = 0
     text = (query.search or "").encode()
-    for row, event in history.latest_decisions(store, lowest, end, text):
-        wanted = row.seq not in engine.view().aside and query.takes(event, since, until)
+    for row, event in history.latest_decisions(store, *events, text):
+        wanted = row.seq not in engine.view().aside and query.takes(event, *times)
         record = _record(engine, str(row.key)) if wanted else None
         if record is None or query.status not in (None, _status(engine, record)):
             continue
@@ -379,7 +436,7 @@ def _page(engine: Engine, query: DecisionQuery) -> dict[str, Any]:
         size += len(row.body)
         if len(decisions) >= query.limit or size > LARGEST_PAGE:
             return {"decisions": decisions, "next": row.seq}
-    return {"decisions": decisions, "next": lowest if lowest > first else None}
+    return {"decisions": decisions, "next": None}
 
 
 def _seconds(text: str, field: str) -> float:

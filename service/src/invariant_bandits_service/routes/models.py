@@ -33,7 +33,7 @@ from invariant_bandits_service.responses import (
     json_response,
 )
 from invariant_bandits_service.routes.decisions import Name
-from invariant_bandits_service.settings import Configuration
+from invariant_bandits_service.settings import Configuration, ConfigurationChange
 from invariant_bandits_service.state import ServedModel, State
 
 MOST_LISTED = 20
@@ -136,7 +136,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> Any:
         )
         version = await call.change(command, f"made the empty model {body.model}")
         return {"model": body.model, "version": version}
-    # not the one that is served, and by the rule of names
+    # the model that is made, by the rule of names: not the one that is meant where none is named
     call.model = decode(
         {"model": call.query.get("model", "default")}, ModelRequest
     ).model
@@ -245,7 +245,7 @@ async def activate(call: Call) -> dict[str, Any]:
     served = call.engine.view().model(call.model)
     if version in served.versions and version not in served.activations:
         content = await call.look_at_model(
-            lambda served: served.learners[version].to_bytes()
+            lambda served: served.learner_of(version).to_bytes()
         )
         kind = served.versions[version].learner
         learner = await in_turn(learner_from_bytes, kind, content, version)
@@ -262,6 +262,24 @@ async def activate(call: Call) -> dict[str, Any]:
     )
     await call.change(command, f"activated version {{}} of {call.model}")
     return {"model": call.model, "version": version, **report}
+
+
+@operation("DELETE", "/v1/model/versions/{version}", "admin")
+async def remove_version(call: Call) -> dict[str, Any]:
+    """Remove a version that does not decide, with what it learned."""
+    command = commands.remove_version(
+        call.model, call.path["version"], by=call.caller.name
+    )
+    version = await call.change(command, f"removed version {{}} of {call.model}")
+    return {"model": call.model, "version": version, "removed": True}
+
+
+@operation("DELETE", "/v1/models/{model}", "admin")
+async def remove_model(call: Call) -> dict[str, Any]:
+    """Remove a model with all its versions; its decisions stay in the store, and its name stays taken."""
+    command = commands.remove_model(call.model, by=call.caller.name)
+    await call.change(command, "removed the model {}")
+    return {"model": call.model, "removed": True}
 
 
 @operation("POST", "/v1/model/rollback", "admin")
@@ -339,11 +357,11 @@ async def show_rules(call: Call) -> Configuration:
 
 
 @operation(
-    "PUT", "/v1/model/configuration", "admin", Configuration, answer=Configuration
+    "PUT", "/v1/model/configuration", "admin", ConfigurationChange, answer=Configuration
 )
-async def change_rules(call: Call, body: Configuration) -> Any:
-    """Set the rules of a model; a rule that is not named gets its default."""
-    return await call.change(
-        commands.configure(call.model, body, by=call.caller.name),
-        f"configured {call.model}",
-    )
+async def change_rules(call: Call, body: msgspec.Struct) -> Any:
+    """Set rules of a model; a rule that is not named stays as it is."""
+    named = msgspec.structs.asdict(body).items()
+    changes = {name: value for name, value in named if value is not msgspec.UNSET}
+    command = commands.change_rules(call.model, changes, by=call.caller.name)
+    return await call.change(command, f"configured {call.model}")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -281,10 +281,16 @@ class Verification:
                 log.warning("the store could not be verified: it is tried again")
 
 
+def lower_priority() -> None:
+    """Let other processes go first, where the system allows a process to say so."""
+    with suppress(PermissionError):
+        os.nice(LOWEST_PRIORITY)
+
+
 def main() -> None:
     """Verify the store whose address standard input has; say what is damaged."""
     end_with_parent()
-    os.nice(LOWEST_PRIORITY)
+    lower_priority()
     try:
         verify(sys.stdin.read())
     except sql.UnreachableError:

@@ -108,12 +108,15 @@ class Cut(NamedTuple):
         This state; None if the store has it as a snapshot.
     erased : sequence of int
         Numbers of single events before `base` that are erased.
+    without_trace : bool
+        Whether contents go as well that a replay from `base` on does not need.
     """
 
     first: int
     base: int
     snapshot: bytes | None = None
     erased: Sequence[int] = ()
+    without_trace: bool = False
 
 
 class Head(NamedTuple):
@@ -687,6 +690,8 @@ class SqlStore:
         execute("INSERT INTO cut VALUES (?, ?, ?)", first, digest, cut.base)
         execute("DELETE FROM events WHERE seq < ?", first)
         execute("DELETE FROM snapshots WHERE seq < ?", cut.base)
+        if cut.without_trace:
+            execute("DELETE FROM contents")
         for seq in cut.erased:
             (row,) = map(Row._make, execute(f"{ROW} WHERE seq = ?", seq))
             execute(
