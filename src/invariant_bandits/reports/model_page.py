@@ -39,7 +39,7 @@ from invariant_bandits.reports.page import (
 )
 
 if TYPE_CHECKING:
-from invariant_bandits.logs.arms import ArmTable
+    from invariant_bandits.logs.arms import ArmTable
 
 IN_POINTS = (
     "Rewards are 0 or 1, so numbers are in percentage points, and levels in per cent."
