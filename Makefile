@@ -136,6 +136,9 @@ mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 stamps: setup  ## mark the pages of docs/studies whose numbers are older than the code (seconds)
 	$(BIN)/python -m invariant_bandits_reproduction.studies stamps
 
+study-epochs: setup  ## slow experiments: the split estimated again in every epoch, the published recipe as printed (about 4 minutes)
+	$(BIN)/invariant-bandits reproduce epochs-recomputed printed-published-logged-rounds --out build/epochs
+
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/python -m invariant_bandits_reproduction.studies offline --out docs/studies/offline.md
 

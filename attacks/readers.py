@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.logs.read import read_moments
+from invariant_bandits.logs.log import open_log
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
@@ -119,7 +119,7 @@ def judged(seed: int, number: int, *, command: bool = True) -> Outcome:
 def _read(path: Path) -> tuple[str, str]:
     try:
         with warnings.catch_warnings(action="error"):
-            moments = read_moments(path, windows=2).moments
+            moments = open_log(path).moments(windows=2).moments
     except InputError as error:
         return REFUSED, str(error)
     except MemoryError as error:

@@ -24,7 +24,7 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
         features = model.features(
             {name: [product[name] for product in products] for name in FEATURES}
         )
-        action, _ = policy.choose(features, draw=visit)
+        action = policy.select(features)
         policy.update(
             features[action],
             shop.brings(products[action]) - model.baseline,

@@ -55,27 +55,23 @@ def write_log(folder: Path, rows: int) -> None:
 
 def moments(path: str) -> int:
     """The statistics that a model is fitted from."""
-    from invariant_bandits.logs.read import read_moments
+    import invariant_bandits as ib
 
-    return int(read_moments(path, windows=12).of_arms.rounds.sum())
+    return int(ib.open_log(path).moments(windows=12).of_arms.rounds.sum())
 
 
 def clicks(path: str) -> int:
     """The same, a sample for first coefficients, and the pass on the logit scale."""
     import invariant_bandits as ib
-    from invariant_bandits.logs.read import read_arm_sample, read_moments
+    from invariant_bandits.logs.scan import open_scan, read_arm_sample
 
     log = ib.open_log(path)
-    read = read_moments(log, windows=12)
+    read = log.moments(windows=12)
     sample = read_arm_sample(log, read.feature_map)
     assert len(sample.rewards) > 1000
-    weighed = read_moments(
-        log,
-        windows=12,
-        features=read.feature_map,
-        logit_at=np.zeros(read.feature_map.dim),
-    )
-    return int(weighed.of_arms.rounds.sum())
+    theta = np.zeros(read.feature_map.dim)
+    weighed = open_scan(log, windows=12).click_moments(read.feature_map, theta)
+    return int(weighed.rounds.sum())
 
 
 def ordered(path: str) -> int:
@@ -104,7 +100,7 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     """Rows, seconds without starting up, processor seconds of all threads, and peak memory of this
     process.
     """
-    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.read")
+    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.scan")
     function, file = PASSES[name]
     began, worked = time.perf_counter(), time.process_time()
     rows = function(str(folder / file))

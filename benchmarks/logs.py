@@ -101,7 +101,7 @@ def one_pass(engine: str, path: str, out: str) -> None:
         run = bare
         bare(warm)
     else:
-        from invariant_bandits.logs.read import read_moments
+        import invariant_bandits as ib
 
         target: Any = engine
         if engine == "dask":
@@ -122,7 +122,8 @@ def one_pass(engine: str, path: str, out: str) -> None:
             close = target.stop
 
         def run(name: str) -> Any:
-            return augmented(read_moments(name, edges=EDGES, engine=target).moments)
+            log = ib.open_log(name)
+            return augmented(log.moments(edges=EDGES, engine=target).moments)
 
         run(warm)
     started = time.perf_counter() - began
@@ -324,10 +325,9 @@ def first_look(path: Path) -> None:
     """
     code = (
         "import time; t = time.perf_counter(); import invariant_bandits as ib; "
-        f"from invariant_bandits.logs.read import read_moments; read = read_moments({str(path)!r}, "
-        f"windows=8); "
+        f"read = ib.open_log({str(path)!r}).moments(windows=8); "
         "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, "
-        "read.rows)"
+        "read.quality.rows)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -12,8 +12,11 @@ import invariant_bandits as ib
 class Gradient:
     """Online gradient descent on the squared error, with ε-greedy choices.
 
-    The parameters of the constructor are options of grids and names: "gradient,rate=0.02".
+    Grids and names set its options: "gradient,rate=0.02". What it needs is known before the first round.
     """
+
+    options = ("rate", "epsilon", "seed")
+    needs = ("dim",)
 
     def __init__(self, dim, rate=0.05, epsilon=0.05, seed=0):
         self.rate = rate

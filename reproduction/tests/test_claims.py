@@ -249,13 +249,15 @@ def test_closer_with_more_logs_fails_if_the_regret_is_farther_from_the_oracles()
     oracle = 20.0 + np.random.default_rng(6).normal(size=100)
     for factor, word in ((1.05, claims.FAILS), (0.95, claims.HOLDS)):
         found = {}
-        for cell in stationary.LOGGED:
-            ratio = factor if cell == stationary.MOST else 1.0
+        for logged, cell in stationary.CODE.logged.items():
+            ratio = factor if logged == 8000 else 1.0
             finals = {
                 ISD_ESTIMATED: column(ratio * oracle),
                 ISD_ORACLE: column(oracle),
                 LINUCB: column(3.0 * oracle),
             }
-            found[cell] = result(finals)
-        _, closer, _ = stationary.estimated_claims(ISD_ESTIMATED, False, "estimator")
+            found[cell.name] = result(finals)
+        _, closer, _ = stationary.estimated_claims(
+            stationary.CODE, ISD_ESTIMATED, False, "estimator"
+        )
         assert closer.judge(found, resamples=50).word == word

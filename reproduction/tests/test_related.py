@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits_reproduction.policies import (
     AffineLinUCB,
     InvariantSetPolicy,
@@ -126,7 +126,7 @@ def test_each_method_beats_linucb_in_the_world_it_was_made_for(name):
         "linucb": contender("linucb", 0.1, memory),
         name: contender(name, 0.1, memory),
     }
-    players["invariant-set"] = Contender("invariant-set")
+    players["invariant-set"] = PolicySpec("invariant-set")
     players = {label: players[label] for label in ("linucb", name)}
     result = ib.simulate(players, environment, horizon, replications=16, seed=5)
     assert result.final(name).mean() < result.final("linucb").mean()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -153,7 +153,7 @@ def test_a_cell_is_played_again_when_anything_about_it_changes(tmp_path):
         (small(), 3, 2),
         (
             replace(
-                small(), policies={LINUCB: Contender("LinUCB", {"exploration": 0.1})}
+                small(), policies={LINUCB: PolicySpec("LinUCB", {"exploration": 0.1})}
             ),
             3,
             1,
@@ -221,7 +221,14 @@ def test_only_what_the_paper_claims_of_its_own_policies_counts_as_the_papers():
     assert set(sources) == set(reproduction.SOURCES) == set(reproduction.LABELS)
     every = [claim.name for claims in sources.values() for claim in claims]
     assert len(every) == len(set(every))
-    assert len(sources["paper"]) == 13
+    assert len(sources["paper"]) == 26, "13 in each reading of the simulation"
+
+
+def test_slow_experiments_are_played_only_if_they_are_named():
+    slow = {experiment.name for experiment in EXPERIMENTS if experiment.is_slow}
+    assert slow == {"epochs-recomputed", "printed-published-logged-rounds"}
+    assert slow.isdisjoint(experiment.name for experiment in chosen([]))
+    assert [experiment.name for experiment in chosen(slow)] == list(slow)
 
 
 def test_every_reading_names_its_value():
@@ -233,7 +240,8 @@ def test_every_reading_names_its_value():
 @pytest.mark.system
 def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     """Two repetitions of everything: no statistic, figure or table stumbles over what it names."""
-    reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
+    names = [experiment.name for experiment in EXPERIMENTS]
+    reproduction.play(names, tmp_path, replications=2, seed=1, jobs=2)
     found = reproduction.read(tmp_path, resamples=3)
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = reproduction.write_report(found, tmp_path).read_text()

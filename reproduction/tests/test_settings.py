@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 import invariant_bandits
-from invariant_bandits.policies.memory import FOREVER, SlidingWindow
-from invariant_bandits.policies.registry import POLICIES, Contender
+from invariant_bandits.policies.memory import FOREVER, Restart, SlidingWindow
+from invariant_bandits.policies.registry import POLICIES, PolicySpec
 from invariant_bandits.simulation import cells
 from invariant_bandits.simulation.cells import Cell, grid_of
-from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.episodes import PaperEpisodes, build_policy
 from invariant_bandits.simulation.loop import SimulationResult, play
 from invariant_bandits_reproduction import contenders
-from invariant_bandits_reproduction.figures import changing, guarantees, stationary
+from invariant_bandits_reproduction.figures import changing, epochs, guarantees
 from invariant_bandits_reproduction.figures.experiment import (
     PublishedResult,
     cells_of,
     chosen,
 )
+from invariant_bandits_reproduction.figures.stationary import CODE, PRINTED
 
 PUBLISHED_SEEDS = {
     "dimension-3": 11509275548041198532,
@@ -38,7 +39,7 @@ def drawn(cell, seed=0):
 
 @pytest.mark.parametrize("p_res", [2, 4, 6, 8])
 def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_res):
-    cell = stationary.RESIDUAL_CELLS[p_res]
+    cell = CODE.residual[p_res]
     episode = drawn(cell)
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (10, 100, 2000)
     assert episode.logs.split.residual_dim == p_res
@@ -48,19 +49,59 @@ def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_
 
 @pytest.mark.parametrize("p", range(3, 11))
 def test_the_dimension_experiment_always_drifts_in_two(p):
-    episode = drawn(stationary.DIMENSION_CELLS[p])
+    episode = drawn(CODE.dimension[p])
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (p, 100, 2000)
     assert episode.logs.split.residual_dim == 2
 
 
 @pytest.mark.parametrize("logged", [1000, 3500, 8000])
 def test_the_logs_experiment_has_seven_stable_and_three_drifting_dimensions(logged):
-    episode = drawn(stationary.LOGGED_CELLS[logged])
+    episode = drawn(CODE.logged[logged])
     assert (episode.horizon, len(episode.logs.rewards)) == (500, logged)
     assert (episode.logs.split.invariant_dim, episode.logs.split.residual_dim) == (7, 3)
     moving = episode.coefficients @ episode.logs.split.residual
     assert (np.abs(moving - moving[0]) < 1e-12).all()
     assert ((moving >= 0.5) & (moving <= 1.5)).all()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [PRINTED.residual[6], PRINTED.dimension[3], PRINTED.logged[1000]],
+    ids=lambda cell: cell.name,
+)
+def test_the_printed_world_is_that_of_the_text(cell):
+    """Two blocks, time from -1 to 0, coefficients as they are drawn, and bounds that hold."""
+    episode = drawn(cell)
+    logs = episode.logs
+    moving = cell.environment.world.moving_coordinates()
+    assert moving == list(range(episode.dim))[-logs.split.residual_dim :]
+    inner = logs.coefficients @ logs.basis
+    stable = np.delete(inner, moving, axis=1)
+    assert ((stable[0] >= 0.5) & (stable[0] <= 1.5)).all()
+    np.testing.assert_allclose(stable, np.tile(stable[0], (len(stable), 1)))
+    # The drift of the text at time t/T0, and none of it at time 0, just after the last round.
+    time = np.arange(-len(inner), 0) / len(inner)
+    for i, j in enumerate(moving, start=1):
+        drift = -1.5 * time * np.sin(0.25 * i * time + i) ** 2
+        start = inner[:, j] - drift
+        np.testing.assert_allclose(start, start[0])
+        assert 0.5 <= start[0] <= 1.5
+    for name in (contenders.LINUCB, contenders.ISD_ORACLE):
+        policy = build_policy(cell.policies[name], episode.past)
+        assert policy.feature_bound == np.linalg.norm(episode.offered, axis=2).max()
+        assert policy.norm_bound >= np.linalg.norm(episode.coefficients, axis=1).max()
+
+
+def test_drifting_coefficients_are_drawn_anew_in_every_epoch():
+    episode = drawn(epochs.EPOCHS_CELL)
+    path = episode.coefficients @ episode.logs.split.residual
+    starts = np.flatnonzero(np.abs(np.diff(path, axis=0)).max(axis=1) > 1e-9) + 1
+    assert starts.tolist() == list(range(100, 2000, 100))
+    assert epochs.RECOMPUTED_CELL.seed(1) == epochs.EPOCHS_CELL.seed(1)
+    policy = build_policy(
+        epochs.RECOMPUTED_CELL.policies[epochs.ISD_RECOMPUTED], episode.past
+    )
+    assert policy.memory == Restart(100)
 
 
 def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
@@ -95,7 +136,8 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
     made = {
-        name: contender(episode.past) for name, contender in contenders.NAMED.items()
+        name: build_policy(spec, episode.past)
+        for name, spec in contenders.NAMED.items()
     }
     for name in (
         contenders.LINUCB,
@@ -122,13 +164,14 @@ def test_contenders_are_what_their_names_say():
         )
         > 1e-6
     )
-    lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
+    lifting = PolicySpec("isd-linucb", {"split": "oracle", "window": 25})
+    lifted = build_policy(lifting, episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
 def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
-    known = contenders.NAMED[contenders.ISD_KNOWN](episode.past)
+    known = build_policy(contenders.NAMED[contenders.ISD_KNOWN], episode.past)
     assert cells.estimated_split(known, episode) == {
         "right dimensions": 1.0,
         "invariant dimensions": 7.0,
@@ -137,7 +180,7 @@ def test_an_observed_split_is_compared_with_the_true_one():
     }
     assert (
         cells.estimated_split(
-            contenders.NAMED[contenders.LINUCB](episode.past), episode
+            contenders.NAMED[contenders.LINUCB].build(episode.past), episode
         )
         == {}
     )
@@ -239,7 +282,7 @@ def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(
 @pytest.mark.parametrize("name", [entry.name for entry in POLICIES])
 def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(Contender(name)(episode.past), episode)
+    regret = play(PolicySpec(name).build(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()
 
@@ -280,20 +323,16 @@ def test_a_cell_of_a_grid_is_rebuilt_from_a_result_that_was_read_back(tmp_path):
 
 def test_seeds_do_not_depend_on_the_names_that_are_stored():
     """The seeds of the published results, from before names and seeds were told apart."""
-    assert (
-        stationary.DIMENSION_CELLS[3].seed(20261116) == PUBLISHED_SEEDS["dimension-3"]
-    )
+    assert CODE.dimension[3].seed(20261116) == PUBLISHED_SEEDS["dimension-3"]
     assert (
         guarantees.HYPERCUBE_CELLS[1].seed(20261116) == PUBLISHED_SEEDS["lower-bound-1"]
     )
 
 
-@pytest.mark.parametrize(
-    "cell", [stationary.DIMENSION_CELLS[3], stationary.LOGGED_CELLS[1000]]
-)
+@pytest.mark.parametrize("cell", [CODE.dimension[3], CODE.logged[1000]])
 def test_the_window_of_figure_6_is_the_horizon_on_purpose_and_in_silence(cell):
-    maker = cell.policies["SW-linUCB, window T"]
-    assert dict(maker.options) == {"window": "horizon"}
+    spec = cell.policies["SW-linUCB, window T"]
+    assert dict(spec.options) == {"window": "horizon"}
     with warnings.catch_warnings(action="error"):
-        policy = maker(drawn(cell).past)
+        policy = spec.build(drawn(cell).past)
     assert policy.memory == SlidingWindow(cell.horizon)

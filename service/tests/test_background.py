@@ -18,6 +18,7 @@ import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.choice import draw_action
 from invariant_bandits_service import background as schedule
 from invariant_bandits_service import commands
 from invariant_bandits_service import serve as serving
@@ -35,10 +36,10 @@ from invariant_bandits_service.commands import DecisionCommand
 from invariant_bandits_service.engine import Engine
 from invariant_bandits_service.events import Decided
 from invariant_bandits_service.learners import (
-    Choice,
     FittedLearner,
     Learner,
     OpenLearner,
+    draw_number,
     learner_from_bytes,
 )
 from invariant_bandits_service.operations import Service
@@ -94,9 +95,8 @@ class World:
         for now in range(self.now, self.now + rounds):
             context = self.asked[now].context
             round = own.round_of(context, (), None)
-            place = Choice.drawn(
-                own.expect(round, 0.05)[0], own.seed, now, round.features
-            ).action
+            number = draw_number(own.seed, now, round.features)
+            place = draw_action(own.decide(round, 0.05).propensities.tolist(), number)
             mean = self.mean(now, round.labels[place], context)
             own.learn(
                 context, round.labels, None, place, mean + NOISE * float(rng.normal())
@@ -220,7 +220,7 @@ class Watching(Judge):
 
     def decided(self, learner: Learner, event: Decided) -> None:
         round = learner.round_of(event.context, event.labels, event.actions)
-        mine = np.array(learner.expect(round, self.floor)[0])
+        mine = learner.decide(round, self.floor).propensities
         means = [
             self.world.mean(self.now, label, event.context) for label in event.labels
         ]

@@ -109,7 +109,7 @@ def test_evaluation_finds_what_the_best_arms_would_have_earned(
     once in 10^3.
     """
     export(served[0], tmp_path / "log.parquet")
-    read = ib.evaluation.read_feedback(tmp_path / "log.parquet")
+    read = ib.open_log(tmp_path / "log.parquet").feedback()
     compared = ib.compare(read.feedback, ["auto-isd"], jobs=1)
     line = compared.line("auto-isd")
     assert line is not None

@@ -53,7 +53,7 @@ def test_what_is_expected_of_a_new_arm_is_what_the_others_let_expect(
     learner = copy_of(made)
     before = learner.to_bytes()
     round = learner.round_of({"x": 0.5}, [*LEVELS, "new"], None)
-    means = learner.expect(round, 0.0)[1]
+    means = learner.decide(round, 0.0).means
     np.testing.assert_allclose(
         means[:4], [level + 0.15 for level in LEVELS.values()], atol=0.05
     )
@@ -101,7 +101,11 @@ def test_new_arms_take_places_only_up_to_a_limit(
         learner.seen({"x": 0.0}, [f"arm {n}"], None)
     assert learner.policy.dim == len(learner.positions) == 24
     assert (
-        len(learner.expect(learner.round_of({"x": 0.0}, ["arm 19", "a"], None), 0.0)[1])
+        len(
+            learner.decide(
+                learner.round_of({"x": 0.0}, ["arm 19", "a"], None), 0.0
+            ).means
+        )
         == 2
     )
 
@@ -129,9 +133,14 @@ def test_features_beyond_the_limit_share_places_and_are_still_learned():
                 )
     assert len(learner.positions) == learners.LIMIT
     assert learner.policy.dim == learners.LIMIT + learners.SHARED
-    means = learner.expect(learner.round_of(None, labels[300:], None), 0.0)[1]
+    means = learner.decide(
+        learner.round_of(None, labels[300:], None), 0.0
+    ).means.tolist()
     assert (
         means[99] == max(means) > 10.0 * np.median(means)
     )  # it shares a place with a few others only
     copy = learners.learner_from_bytes("open", learner.to_bytes(), "copy")
-    assert copy.expect(copy.round_of(None, labels[300:], None), 0.0)[1] == means
+    assert (
+        copy.decide(copy.round_of(None, labels[300:], None), 0.0).means.tolist()
+        == means
+    )

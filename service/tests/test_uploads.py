@@ -72,7 +72,7 @@ def test_the_expected_change_of_reward_is_the_planted_one(tmp_path: Path) -> Non
         truth = 0.0
         for event in events:
             round = learner.round_of(event.context, event.labels, None)
-            mine = np.array(learner.expect(round, 0.05)[0])
+            mine = learner.decide(round, 0.05).propensities
             worth = [
                 0.3 + 0.3 * (label == "arm_1") * (event.context["age"] > 0)
                 for label in event.labels

@@ -202,3 +202,19 @@ def escape_json(text: str) -> str:
 def _escaped_json(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def in_sentence(note: str) -> str:
+    """Return a note with a capital and a full stop, if it does not end with a question mark.
+
+    >>> in_sentence("is a unit wrong?"), in_sentence("units differ")
+    ('Is a unit wrong?', 'Units differ.')
+    """
+    end = "" if note.endswith("?") else "."
+    return f"{note[0].upper()}{note[1:]}{end}"
+
+
+def format_names(names: Sequence[str]) -> str:
+    """The first twenty names, for messages."""
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return ", ".join(map(escape_line, names[:20])) + more

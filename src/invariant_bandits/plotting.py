@@ -22,22 +22,21 @@ from invariant_bandits.optional import require
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("paper", "ink", "faint", "stable", "varies")
-THEMES: dict[str, dict[str, str]] = {
-    "light": dict(
-        zip(
-            COLOURS,
-            ("#ffffff", "#1f2933", "#d5dbe1", "#0072b2", "#d55e00"),
-            strict=True,
-        )
-    ),
-    "dark": dict(
-        zip(
-            COLOURS,
-            ("#0d1117", "#e6edf3", "#3d444d", "#56b4e9", "#ff9e4a"),
-            strict=True,
-        )
-    ),
+THEMES = {
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1f2933",
+        "faint": "#d5dbe1",
+        "stable": "#0072b2",
+        "varies": "#d55e00",
+    },
+    "dark": {
+        "paper": "#0d1117",
+        "ink": "#e6edf3",
+        "faint": "#3d444d",
+        "stable": "#56b4e9",
+        "varies": "#ff9e4a",
+    },
 }
 PATH_STYLES = ("-", "--", "-.", ":")
 PATH_COLOURS = {
@@ -50,16 +49,16 @@ PATH_COLOURS = {
 def theme(name: str) -> Iterator[dict[str, str]]:
     """Matplotlib settings for one theme; yields its colours."""
     colours = THEMES[one_of("theme", name, tuple(THEMES))]
-    ink, paper = colours["ink"], colours["paper"]
-    written = dict.fromkeys(
-        ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink
-    )
-    faces = dict.fromkeys(
-        ("figure.facecolor", "axes.facecolor", "savefig.facecolor"), paper
-    )
+    ink = colours["ink"]
+    paper = colours["paper"]
     settings: Any = {
-        **written,
-        **faces,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "figure.facecolor": paper,
+        "axes.facecolor": paper,
+        "savefig.facecolor": paper,
         "axes.edgecolor": colours["faint"],
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -127,11 +126,11 @@ def difference_chart(
             -1: (colours["varies"], "s"),
         }
         axis.axvline(0.0, color=colours["ink"], lw=0.8)
-        for place, row in enumerate(rows.values()):
+        for line, row in enumerate(rows.values()):
             if row is None:
                 axis.text(
                     0.0,
-                    place,
+                    line,
                     " cannot be known",
                     va="center",
                     fontsize=8.0,
@@ -140,11 +139,9 @@ def difference_chart(
                 continue
             value, low, high = row
             colour, marker = looks[int(low > 0.0) - int(high < 0.0)]
-            axis.hlines(place, low, high, color=colour, lw=1.8)
-            axis.plot(
-                [low, high], [place, place], ls="", marker="|", ms=8, color=colour
-            )
-            axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
+            axis.hlines(line, low, high, color=colour, lw=1.8)
+            axis.plot([low, high], [line, line], ls="", marker="|", ms=8, color=colour)
+            axis.plot(value, line, ls="", marker=marker, ms=6.5, color=colour)
         one_line_each(axis, list(rows), colours)
         axis.set_xlabel(words)
     return axis
@@ -161,10 +158,10 @@ def shares_chart(
             height=0.62,
             color=colours["stable"],
         )
-        for place, share in enumerate(shares.values()):
+        for line, share in enumerate(shares.values()):
             axis.text(
                 share + 0.01,
-                place,
+                line,
                 f"{100.0 * share:.1f} %",
                 va="center",
                 color=colours["ink"],
@@ -187,11 +184,10 @@ def regret_paths(
     (R,); the axes, those given or new ones.
     """
     with canvas(axes, theme_name, 7.4, 4.2) as (axis, colours):
-        for place, (name, (mean, error)) in enumerate(paths.items()):
-            colour = PATH_COLOURS[theme_name][place % len(PATH_COLOURS[theme_name])]
-            style = PATH_STYLES[
-                place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)
-            ]
+        for index, (name, (mean, error)) in enumerate(paths.items()):
+            turn, shade = divmod(index, len(PATH_COLOURS[theme_name]))
+            colour = PATH_COLOURS[theme_name][shade]
+            style = PATH_STYLES[turn % len(PATH_STYLES)]
             axis.fill_between(
                 rounds,
                 mean - 2.0 * error,
@@ -214,7 +210,7 @@ def curves(
     *,
     axes: Any = None,
     theme_name: str = "light",
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """One panel per effect over the windows with its interval, drifting ones orange and dashed; the axes.
 
     A value beyond the frame, of a window that knows too little, is a triangle at its edge.
@@ -229,9 +225,16 @@ def curves(
     """
     columns = max(min(3, len(paths)), 1)
     rows = -(-max(len(paths), 1) // columns)
-    size = (3.4 * columns, 0.3 + 2.1 * rows, rows, columns)
-    options = {"squeeze": False, "sharex": True}
-    with canvas(axes, theme_name, *size, **options) as (axes, colours):
+    with canvas(
+        axes,
+        theme_name,
+        width=3.4 * columns,
+        height=0.3 + 2.1 * rows,
+        rows=rows,
+        columns=columns,
+        squeeze=False,
+        sharex=True,
+    ) as (axes, colours):
         flat = np.atleast_1d(axes).ravel()
         for axis, path in zip(flat, paths, strict=False):
             colour = colours["varies" if path.drifts else "stable"]
@@ -250,17 +253,12 @@ def curves(
                 marker="o",
                 ms=3,
             )
-            for edge, marker, beyond in (
-                (low, "v", path.values < low),
-                (high, "^", path.values > high),
-            ):
+            for edge, marker in ((low, "v"), (high, "^")):
+                beyond = path.values < low if marker == "v" else path.values > high
                 if beyond.any():
+                    at_edge = np.full(beyond.sum(), edge)
                     axis.plot(
-                        time[beyond],
-                        np.full(beyond.sum(), edge),
-                        marker,
-                        color=colour,
-                        clip_on=False,
+                        time[beyond], at_edge, marker, color=colour, clip_on=False
                     )
             axis.set_title(
                 f"{literal(path.title, 40)}\n{literal(path.change_in_words(edges), 48)}",
@@ -311,7 +309,8 @@ def readable_range(
     known = np.isfinite(values) & np.isfinite(errors)
     if not known.any():
         return -1.0, 1.0
-    values, errors = values[known], errors[known]
+    values = values[known]
+    errors = errors[known]
     sure = errors <= 4.0 * np.median(errors)
     low = float((values - 1.05 * errors)[sure].min())
     high = float((values + 1.05 * errors)[sure].max())

@@ -80,9 +80,8 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
                 shutil.copymode(target, scratch)
             os.replace(scratch, target)
     except OSError as error:
-        if error.errno is None or (
-            error.filename is not None and str(error.filename) != str(scratch)
-        ):
+        of_another_file = error.filename not in (None, str(scratch), scratch)
+        if error.errno is None or of_another_file:
             raise
         words = f"it could not be written: {os.strerror(error.errno)}"
         raise OSError(error.errno, words, str(target)) from None
@@ -175,7 +174,6 @@ LARGEST = 1e300
 """Numbers beyond this are near the end of floats: sums of a few of them would be infinite."""
 MOST_ROUNDS = float(2**62)
 """A counter beyond this could not go on counting."""
-_SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ class ArraySpec:
     Parameters
     ----------
     shape : tuple of int or str
-        A letter is a size that is the same wherever it stands in a schema; "q+1" and "2q" follow from it.
+        A letter is a size that is the same wherever it stands in a schema; "q+1" follows from it.
     dtype : str
         As numpy calls it.
     least, most : float or tuple of float
@@ -214,9 +212,9 @@ class ArraySpec:
             _fits(*pair, sizes) for pair in sized
         )
         if array.dtype != self.dtype or array.ndim != len(self.shape) or not fits:
-            wanted = f"{self.dtype} of shape ({', '.join(map(str, self.shape))}), where {sizes}"
             raise InputError(
-                f"{name} must be {wanted}, got {array.dtype} {array.shape}"
+                f"{name} must be {self.dtype} of shape ({', '.join(map(str, self.shape))}), "
+                f"where {sizes}, got {array.dtype} {array.shape}"
             )
         inside = (array >= self.least) & (array <= self.most)
         if self.or_nan:
@@ -231,13 +229,9 @@ def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
     """Whether an axis has its length; a letter without a size gets one."""
     if isinstance(size, int):
         return size == length
-    parsed = _SIZE.fullmatch(size)
-    assert parsed is not None, f"a size must be like 'q', 'q+1' or '2q', got {size!r}"
-    factor = int(parsed[1] or 1)
-    letter = parsed[2]
-    more = int(parsed[3] or 0)
-    known = sizes.setdefault(letter, (length - more) // factor)
-    return known >= 0 and factor * known + more == length
+    letter, _, more = size.partition("+")
+    known = sizes.setdefault(letter, length - int(more or 0))
+    return known >= 0 and known + int(more or 0) == length
 
 
 @dataclass(frozen=True)
@@ -265,12 +259,14 @@ class StateSchema:
         """Raise InputError unless these are the arrays of such a state, all entries in their ranges."""
         sizes = dict(self.sizes)
         prefixes = tuple(self.parts)
-        own = {name: a for name, a in arrays.items() if not name.startswith(prefixes)}
+        remaining = {
+            name: a for name, a in arrays.items() if not name.startswith(prefixes)
+        }
         for name, spec in self.arrays.items():
-            if name not in own:
+            if name not in remaining:
                 raise InputError(f"{name} is missing")
-            spec.check(name, own.pop(name), sizes)
-        for name, array in own.items():
+            spec.check(name, remaining.pop(name), sizes)
+        for name, array in remaining.items():
             if not self.others:
                 raise InputError(f"{name} does not belong here")
             ArraySpec(array.shape, str(array.dtype)).check(name, array, sizes)
@@ -337,7 +333,8 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
     Arrays whose field carries no spec may be any finite numbers. Checks that fields carry are those of
     `from_state`.
     """
-    specs, parts = {}, {}
+    specs = {}
+    parts = {}
     for each in fields(kind):
         kinds = _alternatives(_hints(kind)[each.name])
         inside = list(under(dict.fromkeys(names), f"{each.name}."))
@@ -362,7 +359,8 @@ def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Split a dataclass into plain settings and arrays, which are named by their path: "prior.mean".
 
     Fields hold arrays, numbers, texts, dates, or lists, mappings and dataclasses of these. A field whose
-    metadata say `stored=False` is left out.
+    metadata say `stored=False` is left out. If a field may hold any class that derives from a protocol, the
+    state names the class.
     """
     arrays: dict[str, Array] = {}
     return _split(value, "", arrays), arrays
@@ -373,12 +371,13 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         arrays[path] = value.view("int64") if value.dtype.kind == "M" else value
         return str(value.dtype) if value.dtype.kind == "M" else None
     if is_dataclass(value):
-        own = [
+        stored = [
             each
             for each in fields(value)
             if each.init and each.metadata.get("stored", True)
         ]
-        value = {each.name: getattr(value, each.name) for each in own}
+        names = {CLASS: type(value).__name__} if _has_protocol(type(value)) else {}
+        value = names | {each.name: getattr(value, each.name) for each in stored}
     if isinstance(value, Mapping):
         inside = f"{path}." if path else ""
         plain = {
@@ -392,7 +391,7 @@ def _split(value: Any, path: str, arrays: dict[str, Array]) -> Any:
         }
     if isinstance(value, list | tuple):
         return [
-            _split(each, f"{path}.{place}", arrays) for place, each in enumerate(value)
+            _split(each, f"{path}.{index}", arrays) for index, each in enumerate(value)
         ]
     if isinstance(value, np.datetime64):
         return {str(value.dtype): int(value.astype("int64"))}
@@ -405,6 +404,7 @@ def from_state(
     """Make the dataclass that `to_state` split; `others` are fields that were left out."""
     hints = _hints(kind)
     names = dict.fromkeys([*settings, *(name.partition(".")[0] for name in arrays)])
+    names.pop(CLASS, None)
     return kind(
         **others,
         **{
@@ -420,12 +420,10 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         return None
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     for each in kinds:
-        if (
-            is_dataclass(each)
-            and isinstance(plain, dict)
-            and plain.keys() <= _hints(each).keys()
-        ):
-            return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
+        if isinstance(each, type) and is_dataclass(each) and isinstance(plain, dict):
+            is_named = plain.get(CLASS) in (None, each.__name__)
+            if is_named and plain.keys() - {CLASS} <= _hints(each).keys():
+                return from_state(each, plain, under(arrays, f"{path}."))
     hint = kinds[0]
     if is_dataclass(hint):
         raise InputError(f"{path} must have the fields of {hint}, got {plain!r:.80}")
@@ -445,8 +443,8 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         if get_origin(hint) is not tuple or of[-1] is ...:
             of = of[:1] * len(plain)
         items = [
-            _join(*pair, f"{path}.{place}", arrays)
-            for place, pair in enumerate(zip(of, plain, strict=True))
+            _join(*pair, f"{path}.{index}", arrays)
+            for index, pair in enumerate(zip(of, plain, strict=True))
         ]
         return tuple(items) if get_origin(hint) is tuple else items
     if isinstance(plain, dict):
@@ -460,8 +458,28 @@ def _join_items(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
     return plain
 
 
+CLASS = "class"
+"""Setting with the name of a class that derives from a protocol; no field can have this name."""
+
+
+def _is_protocol(kind: Any) -> bool:
+    return bool(getattr(kind, "_is_protocol", False))
+
+
+def _has_protocol(kind: type) -> bool:
+    return any(map(_is_protocol, kind.__mro__))
+
+
 def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """Return the kinds of value that a field may hold: for a protocol, all classes that derive from it."""
+    if _is_protocol(hint):
+        return _derived(hint)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _derived(kind: type) -> tuple[type, ...]:
+    known: list[type] = kind.__subclasses__()
+    return (*known, *(each for base in known for each in _derived(base)))
 
 
 _hints: Callable[[Any], dict[str, Any]] = cache(
@@ -571,8 +589,8 @@ def encode(kind: str, arrays: Arrays, settings: Mapping[str, Any]) -> bytes:
         "format": str(FORMAT_VERSION),
         "kind": kind,
         "about": about,
+        "sha256": digest(kind, about, arrays),
     }
-    metadata["sha256"] = digest(kind, about, arrays)
     content = save(arrays, metadata=metadata)
     # safetensors writes metadata in random order: with its keys sorted, the same state has the same bytes.
     length = int.from_bytes(content[:8], "little")
@@ -634,8 +652,10 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
     if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
     if metadata.get("format") != str(FORMAT_VERSION):
-        which = f"has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}"
-        raise FileError(f"{name} {which}: a newer release may be needed")
+        raise FileError(
+            f"{name} has format {metadata.get('format')}, this version reads format "
+            f"{FORMAT_VERSION}: a newer release may be needed"
+        )
     if metadata.get("kind") != kind:
         raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
 

@@ -16,9 +16,10 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.model.model import load, save
-from invariant_bandits.policies.base import learn_from, missing_parts
+from invariant_bandits.policies.base import BasePolicy
+from invariant_bandits.policies.choice import draw_action
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, build_policy, find_policy
+from invariant_bandits.policies.registry import policy_spec
 
 DIM, ACTIONS = 4, 3
 """Features and actions of the rounds that laws are checked on: few, so that all laws take seconds."""
@@ -41,9 +42,10 @@ def example_past(seed: int = 3) -> Past:
     return Past(logs=logs, windows=4, horizon=300, actions=ACTIONS, suggested_window=12)
 
 
-def maker_of(maker: Any) -> Make:
+def maker_of(policy: Any) -> Make:
     """Return a function that makes a fresh policy from a fresh past."""
-    return lambda: build_policy(maker, example_past())
+    spec = policy_spec("policy", policy)
+    return lambda: spec.build(example_past())
 
 
 def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
@@ -56,7 +58,7 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
         action = policy.select(features)
         chosen = features[action].copy()
         reward = as_it_takes(policy, chosen @ coefficients + noise)
-        learn_from(policy)(chosen, float(reward), offered=features, action=action)
+        policy.update(chosen, float(reward), offered=features, action=action)
         if spoil:
             chosen[:] = np.nan
             features[:] = np.nan
@@ -88,11 +90,6 @@ def played(make: Make, rounds: int) -> Any:
     return policy
 
 
-def is_randomised(policy: Any) -> bool:
-    """Whether the policy draws its actions."""
-    return bool(getattr(policy, "randomised", False))
-
-
 def refused(words: str, call: Callable[[], Any]) -> None:
     """Assert that a call raises InputError with these words in it."""
     try:
@@ -112,11 +109,9 @@ LAWS: dict[str, Law] = {}
 def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
     """Raise AssertionError, which names the law, unless the policy obeys all laws without an exemption.
 
-    policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
+    policy: a registered name, a PolicySpec, a class, or a maker: Past -> policy, or nothing -> policy.
     """
-    make = maker_of(
-        Contender(find_policy(policy).name) if isinstance(policy, str) else policy
-    )
+    make = maker_of(policy)
     for words, law in (LAWS if laws is None else laws).items():
         if words in exemptions(make()):
             continue
@@ -139,12 +134,10 @@ def law(check: Law) -> Law:
 
 @law
 def the_interface_is_whole(make: Make) -> None:
-    """Every method of CompletePolicy is there."""
+    """The policy is a BasePolicy, which models and files need."""
     policy = make()
-    missing = missing_parts(policy)
-    assert not missing, (
-        f"{type(policy).__name__} lacks {', '.join(missing)}: models and files need them"
-    )
+    kind = type(getattr(policy, "policy", policy))
+    assert isinstance(policy, BasePolicy), f"{kind.__name__} must be a BasePolicy"
     assert policy.dim == DIM
     assert policy.rounds >= 0
 
@@ -157,8 +150,37 @@ def deciding_never_changes_the_policy(make: Make) -> None:
     policy.scores(features[0])
     policy.select_many(features)
     policy.propensities(features[0])
-    assert [policy.select(x) for x in features] == first
+    policy.decide(features[0], draw=0.5)
+    assert [policy.decide(x).action for x in features] == first
     assert bits(policy) == before
+
+
+@law
+def select_propensities_scores_and_why_are_views_of_decide(make: Make) -> None:
+    """All of them say the same, to the last bit."""
+    policy = played(make, 40)
+    for features in some_rounds(10):
+        choice = policy.decide(features)
+        assert choice.action == policy.select(features)
+        assert choice.reason == policy.why(features)
+        assert np.array_equal(choice.propensities, policy.propensities(features))
+        scores = policy.scores(features)
+        assert np.array_equal(choice.means, scores.mean)
+        assert np.array_equal(choice.widths, scores.width)
+
+
+@law
+def a_number_draws_the_action_by_the_cumulative_propensities(make: Make) -> None:
+    """Any number from 0 to 1, and no action of propensity 0."""
+    policy, features = played(make, 40), some_rounds(1)[0]
+    for draw in (0.0, 0.3, 0.999999, *np.random.default_rng(3).random(5).tolist()):
+        choice = policy.decide(features, draw=draw)
+        assert choice.action == draw_action(choice.propensities.tolist(), draw)
+        assert choice.propensities[choice.action] > 0.0
+        below = choice.propensities[: choice.action].sum()
+        assert (
+            below - 1e-12 <= draw <= below + choice.propensities[choice.action] + 1e-12
+        )
 
 
 @law
@@ -173,7 +195,7 @@ def permuting_actions_permutes_the_choice(make: Make) -> None:
     policy, rng = played(make, 30), np.random.default_rng(1)
     for _ in range(20):
         features, order = rng.normal(size=(ACTIONS, DIM)), rng.permutation(ACTIONS)
-        if is_randomised(policy):
+        if policy.randomised:
             assert np.array_equal(
                 policy.propensities(features[order]),
                 policy.propensities(features)[order],
@@ -202,13 +224,13 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
             frozen,
         ):
             assert policy.select(same) == action
-        learn_from(policy)(
+        policy.update(
             strided[action],
             np.float32(0.5),
             offered=features.tolist(),
             action=np.int64(action),
         )
-        learn_from(plain)(features[action], 0.5, offered=features, action=action)
+        plain.update(features[action], 0.5, offered=features, action=action)
     assert bits(policy) == bits(plain)
 
 
@@ -219,7 +241,7 @@ def a_batch_is_decided_like_its_rounds(make: Make) -> None:
     chosen = policy.select_many(batch)
     assert chosen.shape == (50,)
     assert chosen[0] == policy.select(batch[0])
-    if not is_randomised(policy):
+    if not policy.randomised:
         assert chosen.tolist() == [policy.select(features) for features in batch]
     else:
         likely = policy.propensities(batch[0]).max()
@@ -235,8 +257,8 @@ def scores_explain_the_choice(make: Make) -> None:
         scores = policy.scores(features)
         assert scores.mean.shape == scores.width.shape == (ACTIONS,)
         assert (scores.width >= 0).all()
-        if not is_randomised(policy):
-            if getattr(policy, "why", lambda _: "")(features) == "test":
+        if not policy.randomised:
+            if policy.why(features) == "test":
                 continue
             inner = getattr(policy, "exploration", 1.0)
             assert policy.select(features) == np.argmax(
@@ -253,7 +275,7 @@ def propensities_are_a_distribution(make: Make) -> None:
         assert propensities.shape == (ACTIONS,)
         assert (propensities >= 0).all()
         assert abs(propensities.sum() - 1.0) <= 1e-12
-        if not is_randomised(policy):
+        if not policy.randomised:
             assert propensities[policy.select(features)] == 1.0
 
 
@@ -313,7 +335,7 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     for row, reward, others, action in zip(
         rows, rewards, offered, actions, strict=True
     ):
-        learn_from(one_by_one)(row, reward, offered=others, action=action)
+        one_by_one.update(row, reward, offered=others, action=action)
     at_once.update_many(rows, rewards, offered=offered, actions=actions)
     assert bits(at_once) == bits(one_by_one)
     spoiled = rewards.copy()
@@ -381,13 +403,11 @@ def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
             refused("features", partial(method, features))
         refused("features", partial(policy.select_many, [good, features]))
     for row in _bad_features(good[0]):
-        refused(
-            "features", partial(learn_from(policy), row, 1.0, offered=good, action=0)
-        )
+        refused("features", partial(policy.update, row, 1.0, offered=good, action=0))
     for reward in NO_NUMBERS:
         refused(
             "reward",
-            partial(learn_from(policy), good[0], reward, offered=good, action=0),
+            partial(policy.update, good[0], reward, offered=good, action=0),
         )
     assert bits(policy) == before
 
@@ -400,8 +420,6 @@ def numbers_too_large_to_square_are_refused(make: Make) -> None:
     for ask in (policy.select, policy.scores, policy.propensities):
         refused("squares", partial(ask, huge))
     refused("squares", lambda: policy.select_many(huge[None]))
-    refused("squares", lambda: learn_from(policy)(huge[0], 1.0, offered=good, action=0))
-    refused(
-        "squares", lambda: learn_from(policy)(good[0], 1e180, offered=good, action=0)
-    )
+    refused("squares", lambda: policy.update(huge[0], 1.0, offered=good, action=0))
+    refused("squares", lambda: policy.update(good[0], 1e180, offered=good, action=0))
     assert bits(policy) == before

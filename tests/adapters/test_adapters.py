@@ -19,6 +19,7 @@ from invariant_bandits.adapters.learners import (
 )
 from invariant_bandits.logs.formats.table import cross_features
 from invariant_bandits.policies.registry import POLICIES
+from reading import read_feedback
 
 T, K, D, P = 120, 3, 2, 4
 RNG = np.random.default_rng(0)
@@ -192,9 +193,9 @@ def test_a_dataset_of_obp_is_a_log():
     }
     feedback["reward"] = REWARDS[np.arange(T), feedback["action"]]
     dataset = SimpleNamespace(obtain_batch_bandit_feedback=lambda: feedback)
-    read = ib.evaluation.read_feedback(dataset).feedback
+    read = read_feedback(dataset).feedback
     np.testing.assert_array_equal(
-        read.offered, ib.evaluation.read_feedback(feedback).feedback.offered
+        read.offered, read_feedback(feedback).feedback.offered
     )
 
 

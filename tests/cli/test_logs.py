@@ -18,6 +18,7 @@ import invariant_bandits as ib
 from invariant_bandits import storage
 from invariant_bandits.simulation.paper import PaperWorld
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_feedback
 
 FEATURES = [f"x{j}" for j in range(10)]
 
@@ -350,9 +351,9 @@ def test_rounds_are_sorted_by_time_and_features_learned_from_the_fitted_part_onl
         table.schema.get_field_index("x0"), "x0", pa.array(spoiled)
     )
     options = ib.FeatureOptions(standardise="scale")
-    read = ib.evaluation.read_feedback(table, features=options)
+    read = read_feedback(table, features=options)
     turned = pa.concat_tables([table.slice(later[0]), table.slice(0, later[0])])
-    again = ib.evaluation.read_feedback(turned, features=options)
+    again = read_feedback(turned, features=options)
     assert read.feature_map.scale[0] < 2.0
     np.testing.assert_array_equal(again.feedback.offered, read.feedback.offered)
     np.testing.assert_array_equal(again.feedback.rewards, read.feedback.rewards)

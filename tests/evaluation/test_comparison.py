@@ -11,9 +11,10 @@ from invariant_bandits.evaluation.comparison import COMPARED, verdict
 from invariant_bandits.evaluation.estimators import logged_value
 from invariant_bandits.evaluation.intervals import estimated
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.paper import PaperWorld
 from logged_worlds import ACTIONS, DIM, World, of_rounds
+from reading import read_feedback
 
 ESTIMATORS = ("DR", "SNIPS", "IPS", "replay")
 
@@ -27,7 +28,7 @@ def bare(feedback):
     return Feedback.from_arrays(of_rounds(feedback), feedback.actions, feedback.rewards)
 
 
-DEFAULT = {name: Contender(name) for name in COMPARED}
+DEFAULT = {name: PolicySpec(name) for name in COMPARED}
 
 
 def some(*labels):
@@ -194,8 +195,9 @@ def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
 
 def test_a_maker_that_makes_no_policy_is_named():
     result = ib.compare(uniform_log(200), {"none": lambda past: None})
-    assert "must return a policy with select, update, got NoneType" in result.verdict(
-        "none"
+    assert (
+        "policy must have the methods select, update, got NoneType"
+        in result.verdict("none")
     )
 
 
@@ -273,8 +275,8 @@ def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
     gram = log.features.T @ log.features + 0.1 * np.eye(DIM)
     ridge = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
     policies = {
-        name: maker(past)
-        for name, maker in some("linucb-warm", "frozen", "linucb-cold").items()
+        name: spec.build(past)
+        for name, spec in some("linucb-warm", "frozen", "linucb-cold").items()
     }
     np.testing.assert_allclose(policies["linucb-warm"].coefficients, ridge, rtol=1e-10)
     assert policies["linucb-cold"].rounds == 0
@@ -397,7 +399,7 @@ def test_a_frame_is_compared_as_what_is_read_from_it():
     }
     frame = pd.DataFrame(columns | {"propensity": 1.0 / 3.0})
     asked = {"policies": ["linucb-cold", "uniform"], "estimators": ["DR"], "windows": 4}
-    read = ib.evaluation.read_feedback(frame, windows=4)
+    read = read_feedback(frame, windows=4)
     values = [
         ib.compare(log, **asked).line("linucb-cold").value
         for log in (frame, read, read.feedback)

@@ -12,10 +12,11 @@ from invariant_bandits.evaluation.estimators import (
     target_probabilities,
 )
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.policies.choice import choice_of
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft, softmax
 
 
-class FirstAction:
+class FirstAction(ib.BasePolicy):
     """Always plays action 0, and keeps what it is told."""
 
     dim = 1
@@ -23,11 +24,12 @@ class FirstAction:
     def __init__(self):
         self.told = []
 
-    def select(self, features):
+    def played(self):
         return 0
 
-    def propensities(self, features):
-        return np.eye(len(features))[0]
+    def decide(self, offered, *, draw=None):
+        nothing = np.zeros(len(offered))
+        return choice_of(self.played() % len(offered), nothing, nothing)
 
     def update(self, features, reward, *, offered=None, action=None):
         self.told.append((float(features[0]), reward, len(offered), action))
@@ -224,8 +226,8 @@ class LastAction(FirstAction):
 
     dim = DIM
 
-    def select(self, features):
-        return len(features) - 1 if len(self.told) % 5 == 4 else 0
+    def played(self):
+        return -1 if len(self.told) % 5 == 4 else 0
 
 
 def test_a_replay_that_waits_for_what_never_comes_is_refused():

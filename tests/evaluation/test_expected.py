@@ -12,9 +12,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import model_page
+from reading import read_feedback
 
 ROUNDS, ACTIONS = 2400, 3
 
@@ -86,7 +86,7 @@ def test_options_of_the_fit_reach_the_value():
 def test_the_value_is_that_of_a_comparison_by_hand():
     value = value_of("auto-isd", delta=0.05, windows=5)
     feedback = read_feedback(LOG, windows=5).feedback
-    contender = Contender("auto-isd", {"delta": 0.05})
+    contender = PolicySpec("auto-isd", {"delta": 0.05})
     by_hand = (
         ib.compare(feedback, {"AutoISD": contender}, windows=5)
         .line("AutoISD")

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from reading import read_feedback
 
 
 def wrong_trial(rounds=6000, seed=0):
@@ -22,7 +23,7 @@ def wrong_trial(rounds=6000, seed=0):
 
 
 def test_of_labelled_arms_the_arm_and_the_column_are_named():
-    read = ib.evaluation.read_feedback(
+    read = read_feedback(
         pa.table(wrong_trial()), {"time": "visit", "arm": "dose", "keep": ["age"]}
     )
     doubt = ib.compare(read.feedback, ["greedy"]).calibration.doubt
@@ -46,7 +47,7 @@ def test_of_feature_rows_the_column_is_named(named):
         "chosen": is_high == np.repeat(chosen, 2),
         "high_age": is_high * rows.pop("age"),
     }
-    read = ib.evaluation.read_feedback(pa.table(rows), {"time": "visit"})
+    read = read_feedback(pa.table(rows), {"time": "visit"})
     feedback = (
         read.feedback
         if named

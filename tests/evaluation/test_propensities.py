@@ -254,7 +254,6 @@ def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
     right = calibration(rounds.with_uniform_propensities())
     assert right.harmless is None
     assert right.words.startswith("nothing speaks against them (p =")
-    assert [check.name for check in right.named(["price"]).checks][-1] == "price"
 
 
 def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():

@@ -13,6 +13,7 @@ from invariant_bandits.evaluation.estimators import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.logs import spill
 from invariant_bandits.logs.spill import StoredRows, collect_rows
+from reading import read_feedback
 
 POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "uniform"]
 
@@ -171,10 +172,10 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
     log = pa.concat_tables(
         log.slice(start, 97) for start in range(0, log.num_rows, 97)
     )  # many batches
-    expected = ib.evaluation.read_feedback(log, latest=latest, windows=4)
+    expected = read_feedback(log, latest=latest, windows=4)
     monkeypatch.setattr(spill, "IN_MEMORY", 1000)
     monkeypatch.setattr(spill, "AT_ONCE", 300)
-    found = ib.evaluation.read_feedback(log, latest=latest, windows=4)
+    found = read_feedback(log, latest=latest, windows=4)
     assert isinstance(expected.feedback.offered, np.ndarray)
     assert isinstance(found.feedback.offered, StoredRows)
     assert found.notes == expected.notes
@@ -188,7 +189,7 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
 
 
 def test_the_price_of_a_sample_is_said():
-    notes = ib.evaluation.read_feedback(
+    notes = read_feedback(
         table(rounds("logged"), np.arange(1500)), latest=375, windows=4
     ).notes
     assert (

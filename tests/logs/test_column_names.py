@@ -5,7 +5,7 @@ import pandas
 import pyarrow as pa
 import pytest
 
-from invariant_bandits.logs.read import read_schema
+from reading import read_schema
 
 RNG = np.random.default_rng(0)
 N = 200

@@ -19,10 +19,10 @@ import cluster_tasks
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs import scan
 from invariant_bandits.logs.formats import columnar
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
 from log_tables import many_row_groups, rows_per_action, wide
+from reading import read_clicks, read_moments
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.system
@@ -90,13 +90,9 @@ def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
     there = read_moments(path, every="1mo", engine=cluster[0])
     assert there.of_arms.cells == here.of_arms.cells
     assert there.quality == here.quality
-    known = {
-        "every": "1mo",
-        "features": here.feature_map,
-        "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
-    }
+    theta = np.linspace(-1.0, 1.0, here.feature_map.dim)
     weighed = [
-        read_moments(path, **known, engine=engine).of_arms
+        read_clicks(path, here.feature_map, theta, every="1mo", engine=engine)
         for engine in ("local", cluster[0])
     ]
     assert weighed[0].cells == weighed[1].cells

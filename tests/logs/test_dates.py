@@ -6,7 +6,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.decode import since_1970
-from invariant_bandits.logs.read import read_moments
+from reading import read_moments
 from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)

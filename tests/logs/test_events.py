@@ -12,7 +12,7 @@ from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
 from invariant_bandits.logs import events
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.formats.registry import open_source
-from invariant_bandits.logs.read import read_moments, read_rounds
+from reading import read_moments, read_rounds
 
 SAMPLES = Path(__file__).parents[2] / "../shared/data/dsjson"
 

@@ -14,8 +14,8 @@ from invariant_bandits.logs.formats.registry import (
     register_log_format,
 )
 from invariant_bandits.logs.formats.table import TableSource
-from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
 from log_tables import planted_log, wide
+from reading import read_moments, read_rounds, read_schema
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=8, rounds=400)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from invariant_bandits.logs.json_values import MOST_NESTED, too_deep, value_of
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.storage import FileError
+from reading import read_moments
 
 RNG = np.random.default_rng(0)
 ROWS = [",".join(f"{value:.4f}" for value in row) for row in RNG.normal(size=(300, 3))]

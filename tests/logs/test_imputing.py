@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
-from invariant_bandits.logs.read import read_moments
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs.reader import RARE
 from log_tables import lists_of_offered, planted_log, rows_per_action
+from reading import read_moments
 
 ROUNDS = 6000
 MISSING = {"price": 0.3, "age": 0.3, "country": 0.3}
@@ -186,7 +186,7 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
 
 
 def test_a_column_without_a_filler_passes_nothing_on_as_if_it_were_known():
-    assert np.isnan(FeatureMap((Column("price"),)).apply({"price": [None]})).all()
+    assert np.isnan(RowFeatures((Column("price"),)).design({"price": [None]})).all()
 
 
 def test_a_column_that_half_of_the_log_lacks_does_not_explain_the_rewards():

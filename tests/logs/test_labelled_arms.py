@@ -10,17 +10,16 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments, storage
+from invariant_bandits.features.arm_maps import OwnCoefficients
 from invariant_bandits.logs import spill
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import (
-    read_arm_sample,
-    read_moments,
-    read_rounds,
-    read_schema,
-)
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.reader import encoded_rounds
+from invariant_bandits.logs.scan import read_arm_sample
 from labelled_logs import LABELS, labelled_log
+from reading import read_clicks, read_feedback, read_moments, read_rounds, read_schema
 from worlds import assert_same_moments
 
 LOG = labelled_log(seed=0)
@@ -60,7 +59,7 @@ def as_parquet(folder):
 def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
     read = read_moments(make(tmp_path), edges=EDGES)
     assert read.feature_map.labels == LABELS
-    assert read.feature_map.coding == "own"
+    assert isinstance(read.feature_map, OwnCoefficients)
     assert read.feature_map.context_names == ("1", "age", "hour", "country=DE")
     z, window = contexts(), np.searchsorted(EDGES, LOG.times, side="right") - 1
     for i in range(6):
@@ -109,9 +108,7 @@ def test_shards_add_to_the_whole():
 def test_a_logit_pass_gives_the_weighted_sums():
     read = read_moments(TABLE, edges=EDGES)
     theta = np.random.default_rng(1).normal(size=(4, 4))
-    weighed = read_moments(
-        TABLE, edges=EDGES, features=read.feature_map, logit_at=theta
-    ).of_arms
+    weighed = read_clicks(TABLE, read.feature_map, theta, edges=EDGES)
     z = contexts()
     window = np.searchsorted(EDGES, LOG.times, side="right") - 1
     linear = np.einsum("ij,ij->i", z, theta[LOG.arms])
@@ -130,7 +127,7 @@ def test_a_logit_pass_refuses_rewards_that_are_no_clicks():
     read = read_moments(table)
     assert not read.of_arms.rewards_are_binary
     with pytest.raises(InputError, match="rewards must be 0 or 1"):
-        read_moments(table, features=read.feature_map, logit_at=np.zeros((4, 4)))
+        read_clicks(table, read.feature_map, np.zeros((4, 4)))
 
 
 def test_one_reward_that_is_no_click_is_noticed():
@@ -144,7 +141,7 @@ def test_one_reward_that_is_no_click_is_noticed():
 
 def test_the_sample_is_spread_over_the_log_and_always_the_same():
     features = read_moments(TABLE).feature_map
-    sample = read_arm_sample(TABLE, features, most=1000)
+    sample = read_arm_sample(open_log(TABLE), features, most=1000)
     assert 800 < len(sample.rewards) < 1200  # 1000 ± 27 in a random draw
     assert sample.share == 0.25
     z = contexts()
@@ -157,10 +154,10 @@ def test_the_sample_is_spread_over_the_log_and_always_the_same():
     ] * 4
     np.testing.assert_array_equal(sample.arms, LOG.arms[places])
     np.testing.assert_array_equal(sample.rewards, LOG.rewards[places])
-    whole = read_arm_sample(TABLE, features)
+    whole = read_arm_sample(open_log(TABLE), features)
     np.testing.assert_allclose(whole.contexts, z, atol=1e-9)
     np.testing.assert_array_equal(
-        read_arm_sample(TABLE, features, most=1000).arms, sample.arms
+        read_arm_sample(open_log(TABLE), features, most=1000).arms, sample.arms
     )
 
 
@@ -234,7 +231,7 @@ def test_a_catalogue_says_when_arms_are_valid_and_what_they_are(tmp_path):
         np.testing.assert_array_equal(mask[:, :4], LOG.active)
         assert mask[:, 4].all()
         features = read_moments(log).feature_map
-        assert features.catalogue_names == ("price",)
+        assert features.traits.names == ("price",)
         np.testing.assert_allclose(
             features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5]
         )
@@ -311,7 +308,7 @@ def test_a_log_without_context_is_a_labelled_log():
 
 
 def test_feedback_of_labelled_arms_is_ready_for_policies():
-    read = ib.evaluation.read_feedback(TABLE)
+    read = read_feedback(TABLE)
     assert read.feedback.rounds == 4000
     assert read.feedback.dim == 16
     np.testing.assert_array_equal(read.feedback.propensities, LOG.propensities)
@@ -387,12 +384,12 @@ def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path, monkeyp
     monkeypatch.setattr(columnar, "ROWS_PER_TASK", 1)
     path = as_parquet(tmp_path)
     features = read_moments(path).feature_map
-    batches = list(read_rounds(path, feature_map=features, latest=500))
+    batches = list(encoded_rounds(open_log(path), features, QualityReport(), 500))
     assert 500 <= sum(len(batch) for batch in batches) < 500 + 371
     np.testing.assert_array_equal(
         np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:]
     )
-    feedback = ib.evaluation.read_feedback(path, latest=500).feedback
+    feedback = read_feedback(path, latest=500).feedback
     np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])
 
 

@@ -75,3 +75,16 @@ def test_features_that_predict_a_reward_well_are_no_leaks(rate):
             assert (
                 leak_evidence(pa.array(group.astype(str)), rewards, words=True) is None
             )
+
+
+@pytest.mark.parametrize(("longer", "doubted"), [(1.6, True), (1.0, False)])
+def test_how_long_a_call_took_is_doubted_where_it_goes_with_the_reward(longer, doubted):
+    """The time is known after the call; where it says nothing of the sale it does no harm."""
+    rng = np.random.default_rng(0)
+    agent = rng.integers(3, size=ROUNDS)
+    sold = rng.random(ROUNDS) < 0.2 + 0.05 * agent
+    talk = rng.gamma(3.0, 80.0, ROUNDS) * np.where(sold, longer, 1.0)
+    columns = {"tenure": rng.exponential(4.0, ROUNDS), "talk_time_s": talk.round()}
+    log = pa.table({"agent": agent.astype(str), "sold": sold, **columns})
+    notes = " ".join(ib.open_log(log, reward="sold", arm="agent").notes)
+    assert ("--ignore talk_time_s" in notes) == doubted

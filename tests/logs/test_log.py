@@ -15,14 +15,10 @@ import invariant_bandits as ib
 from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
 from invariant_bandits.logs.formats.registry import FORMATS, register_log_format
-from invariant_bandits.logs.read import (
-    read_feature_map,
-    read_moments,
-    read_rounds,
-    read_schema,
-)
+from invariant_bandits.logs.scan import read_feature_map
 from invariant_bandits.logs.spill import SpooledSource
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_feedback, read_moments, read_rounds, read_schema
 
 LOG = planted_log(seed=9, rounds=500)
 KINDS = pa.array(np.random.default_rng(0).choice(["red", "green"], len(LOG.offered)))
@@ -61,7 +57,7 @@ def test_moments_and_feedback_open_and_survey_a_log_once(counted):
     folder, done = counted
     log = ib.open_log(folder)
     moments = read_moments(log)
-    feedback = ib.evaluation.read_feedback(log)
+    feedback = read_feedback(log)
     used = log.schema.used_columns
     assert moments.quality.rounds == feedback.feedback.rounds == 500
     is_text = isinstance(
@@ -148,3 +144,16 @@ def test_the_first_rows_are_kept_without_the_batch_they_came_from():
     )
     assert log.sample.num_rows == 1000
     assert log.sample.get_total_buffer_size() < 20_000
+
+
+def test_columns_are_named_when_a_log_is_opened_not_when_it_is_read():
+    table = wide(LOG)
+    assert ib.open_log(table, features=["x0"]).moments().feature_map.names == ("x0",)
+    for ask in (
+        ib.open_log(table).moments,
+        ib.open_log(lists_of_offered(LOG)).feedback,
+    ):
+        with pytest.raises(
+            ib.InputError, match="columns are named when a log is opened"
+        ):
+            ask(features=["x0"])

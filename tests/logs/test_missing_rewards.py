@@ -11,6 +11,7 @@ import invariant_bandits as ib
 from invariant_bandits import InputError
 from invariant_bandits.evaluation.estimators import logged_value, snips
 from invariant_bandits.logs.log import open_log
+from reading import read_feedback
 
 
 def thumbs(seed, share, rounds=6000):
@@ -94,16 +95,14 @@ def test_rounds_with_a_reward_stand_for_those_without_on_request():
 
 def earned(log, weight_missing):
     """Estimate of what the log earned per round."""
-    read = ib.evaluation.read_feedback(
-        log, keep_going=True, weight_missing=weight_missing
-    )
+    read = read_feedback(log, keep_going=True, weight_missing=weight_missing)
     return logged_value(read.feedback)
 
 
 @pytest.mark.parametrize("column", ["task", "arm"])
 def test_weights_add_up_to_all_rounds(column):
     log = rated_log()
-    read = ib.evaluation.read_feedback(log, keep_going=True, weight_missing=[column])
+    read = read_feedback(log, keep_going=True, weight_missing=[column])
     assert read.feedback.round_weights.sum() == pytest.approx(12_000)
     assert any(f"the same {column}" in note for note in read.notes)
 
@@ -116,9 +115,7 @@ def test_a_gain_is_that_of_all_rounds():
     opened = open_log(log, arms=["a", "b", "c"])
     gains = {}
     for weight_missing in ((), ("task",)):
-        read = ib.evaluation.read_feedback(
-            opened, keep_going=True, weight_missing=weight_missing
-        )
+        read = read_feedback(opened, keep_going=True, weight_missing=weight_missing)
         feedback = read.feedback
         target = feedback.per_row(lambda part: np.tile([0.0, 1.0, 0.0], part.rounds))
         gains[weight_missing] = snips(feedback, target).minus(logged_value(feedback))
@@ -131,10 +128,10 @@ def test_weights_need_known_columns_and_some_rewards_in_every_group():
     with pytest.raises(
         ib.InputError, match="must name features or the arm, got 'colour'"
     ):
-        ib.evaluation.read_feedback(log, keep_going=True, weight_missing=["colour"])
+        read_feedback(log, keep_going=True, weight_missing=["colour"])
     never = pc.if_else(pc.equal(log["task"], "hard"), None, log["reward"])
     with pytest.raises(ib.InputError, match=r"0 of .* rewards are there for task hard"):
-        ib.evaluation.read_feedback(
+        read_feedback(
             log.set_column(4, "reward", never),
             keep_going=True,
             weight_missing=["task"],
@@ -142,7 +139,7 @@ def test_weights_need_known_columns_and_some_rewards_in_every_group():
 
 
 def test_evaluation_says_first_that_it_is_about_rated_rounds():
-    read = ib.evaluation.read_feedback(rated_log(2), keep_going=True)
+    read = read_feedback(rated_log(2), keep_going=True)
     note = next(note for note in read.notes if "rewards are missing" in note)
     assert "more often where task = easy" in note
     assert note.endswith("evaluate --weight-missing task weights them for all rounds")
@@ -152,9 +149,7 @@ def test_rows_out_of_order_have_their_own_weights():
     log = rated_log(1, 6000)
     times = np.random.default_rng(1).permutation(6000)
     ordered = log.append_column("time", pa.array(times))
-    read = ib.evaluation.read_feedback(
-        ordered, keep_going=True, weight_missing=["task"]
-    )
-    plain = ib.evaluation.read_feedback(log, keep_going=True, weight_missing=["task"])
+    read = read_feedback(ordered, keep_going=True, weight_missing=["task"])
+    plain = read_feedback(log, keep_going=True, weight_missing=["task"])
     mean, same = (logged_value(part.feedback).value for part in (read, plain))
     assert mean == pytest.approx(same)

@@ -11,9 +11,9 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits.logs.formats.registry import open_source
-from invariant_bandits.logs.read import read_moments
 from log_formats import write_log
 from log_tables import planted_log, rows_per_action, wide
+from reading import read_moments
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=21, rounds=240)

@@ -11,6 +11,7 @@ from invariant_bandits.logs.column_names import less_is_better
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
+from reading import read_feedback
 
 ROUNDS = 3000
 
@@ -37,7 +38,7 @@ KNOWN = {"time": "visit", "arm": "dose", "reward": "pain_week8"}
 
 def test_a_reward_whose_name_says_that_less_is_better_is_not_maximised_in_silence():
     table = pa.table(doses())
-    for function in (ib.fit_logs, ib.evaluation.read_feedback):
+    for function in (ib.fit_logs, read_feedback):
         with pytest.raises(
             ib.InputError,
             match=r"pain_week8.*--minimise.*learns −pain_week8.*--maximise",
@@ -70,7 +71,7 @@ def test_a_minimised_reward_is_learned_with_its_sign_turned_everywhere(tmp_path)
     for _ in range(300):
         model.learn(model.decide({"crp": 20.0}, ["high"]), 90.0)
     assert model.decide({"crp": 20.0}).action != "high"
-    feedback = ib.evaluation.read_feedback(table, {**KNOWN, "minimise": True}).feedback
+    feedback = read_feedback(table, {**KNOWN, "minimise": True}).feedback
     assert feedback.rewards.mean() == pytest.approx(-pain)
 
 

@@ -8,10 +8,10 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_moments, read_rounds
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_feedback, read_moments, read_rounds
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=5, rounds=200)
@@ -290,7 +290,7 @@ def test_offered_actions_that_are_all_the_same_are_refused():
         table = table.set_column(
             table.schema.get_field_index(f"x{j}"), f"x{j}", pa.array(repeated[:, j])
         )
-    for ask in (read_moments, ib.evaluation.read_feedback):
+    for ask in (read_moments, read_feedback):
         with pytest.raises(
             InputError, match="all offered actions have the same features"
         ):
@@ -301,7 +301,7 @@ def test_offered_actions_that_are_all_the_same_are_refused():
         pa.array([[[1.0, 2.0, 3.0]] * count for count in LOG.counts.tolist()]),
     )
     with pytest.raises(InputError, match="all offered actions have the same features"):
-        ib.evaluation.read_feedback(lists)
+        read_feedback(lists)
 
 
 def test_rounds_with_one_action_have_no_choice_to_look_at():

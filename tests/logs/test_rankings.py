@@ -6,6 +6,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InputError
+from reading import read_feedback
 
 ITEMS = 5
 
@@ -73,7 +74,7 @@ def test_full_information_is_refused_for_a_ranking():
 
 def test_evaluation_of_a_ranking_says_why_it_cannot_be():
     with pytest.raises(InputError, match="is a ranking"):
-        ib.evaluation.read_feedback(pages())
+        read_feedback(pages())
 
 
 def test_a_position_that_a_choice_was_shown_at_is_not_a_ranking():

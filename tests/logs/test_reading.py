@@ -14,12 +14,12 @@ from pyarrow import csv, dataset
 
 import invariant_bandits as ib
 from invariant_bandits import FileError, InputError, WindowedMoments
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.formats import columnar
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
 from invariant_bandits.logs.schema import Schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_moments, read_rounds, read_schema
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=0, rounds=400)
@@ -291,7 +291,7 @@ def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
         interactions=("x0:country",), standardise="scale and shift", max_categories=3
     )
     read = read_moments(path, windows=4, features=options)
-    served = read.feature_map.apply(
+    served = read.feature_map.design(
         {name: table[name].to_numpy() for name in ("x0", "x1", "x2", "country")}
     )
     place = np.arange(400) * 4 // 400
@@ -304,7 +304,7 @@ def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
     assert read.quality.rounds == 400
     again = read_moments(path, windows=4, features=read.feature_map)
     assert again.moments == read.moments
-    rounds = list(read_rounds(path, feature_map=read.feature_map))
+    rounds = list(read_rounds(path, features=read.feature_map))
     np.testing.assert_array_equal(
         np.concatenate([batch.features for batch in rounds]), served
     )

@@ -8,9 +8,9 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InputError
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_moments, read_rounds
+from reading import read_moments, read_rounds
 
 
 def rewards_of(log):

@@ -6,10 +6,10 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import FileError, InputError
-from invariant_bandits.logs.read import read_schema
 from invariant_bandits.logs.roles import infer_schema
 from invariant_bandits.logs.schema import Schema, toml_overrides
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_schema
 
 LOG = planted_log(seed=6, rounds=30)
 

@@ -20,10 +20,10 @@ import cluster_tasks
 from invariant_bandits import FileError
 from invariant_bandits.logs import engines, scan
 from invariant_bandits.logs.formats import columnar
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
 from log_tables import many_row_groups, rows_per_action, wide
+from reading import read_clicks, read_moments
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -154,13 +154,9 @@ def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
     there = read_moments(path, every="1mo", engine=cluster[1])
     assert there.of_arms.cells == here.of_arms.cells
     assert there.quality == here.quality
-    known = {
-        "every": "1mo",
-        "features": here.feature_map,
-        "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
-    }
+    theta = np.linspace(-1.0, 1.0, here.feature_map.dim)
     weighed = [
-        read_moments(path, **known, engine=engine).of_arms
+        read_clicks(path, here.feature_map, theta, every="1mo", engine=engine)
         for engine in ("local", cluster[1])
     ]
     assert weighed[0].cells == weighed[1].cells
@@ -205,8 +201,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
 def test_a_session_of_its_own_is_started_and_ended(tmp_path):
     path = many_row_groups(tmp_path)
     code = (
-        "from invariant_bandits.logs.read import read_moments; "
-        f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', "
+        "import invariant_bandits as ib; "
+        f"there, here = (ib.open_log({str(path)!r}).moments(windows=3, engine=engine) for engine in ('spark', "
         f"'local')); "
         "print(there.moments == here.moments)"
     )

@@ -8,7 +8,6 @@ import weakref
 import numpy as np
 import pytest
 
-import invariant_bandits as ib
 from invariant_bandits.logs import spill
 from invariant_bandits.logs.spill import (
     RowCollector,
@@ -19,6 +18,7 @@ from invariant_bandits.logs.spill import (
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.storage import FileError
 from linear_logs import SCHEMA, linear_log
+from reading import read_feedback
 
 
 @pytest.fixture
@@ -115,9 +115,9 @@ def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
 def test_features_of_arms_are_stored_as_contexts(monkeypatch, in_memory):
     """Every arm has own slopes, so that features would take as many times more as there are arms."""
     log = linear_log(0, rounds=60, arms=4, columns=3).log
-    expected = np.asarray(ib.evaluation.read_feedback(log, SCHEMA).feedback.offered)
+    expected = np.asarray(read_feedback(log, SCHEMA).feedback.offered)
     monkeypatch.setattr(spill, "IN_MEMORY", in_memory)
-    offered = ib.evaluation.read_feedback(log, SCHEMA).feedback.offered
+    offered = read_feedback(log, SCHEMA).feedback.offered
     np.testing.assert_array_equal(np.asarray(offered), expected)
     np.testing.assert_array_equal(offered[7:90], expected[7:90])
     if in_memory == 40:

@@ -20,10 +20,10 @@ from invariant_bandits.logs import text_files
 from invariant_bandits.logs.formats import delimited as csv_format
 from invariant_bandits.logs.formats.delimited import Dialect
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, open_source
-from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.spill import SpooledSource
 from invariant_bandits.logs.text_files import text_blocks
 from log_tables import planted_log, rows_per_action, wide
+from reading import read_moments, read_rounds
 from worlds import assert_same_moments
 
 TABLE = wide(planted_log(seed=11, rounds=300))

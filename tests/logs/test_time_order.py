@@ -11,11 +11,11 @@ from pyarrow import csv
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.sources import Task
 from invariant_bandits.logs.survey import MOST_TIMES, TimeProbe
 from labelled_logs import labelled_log
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from reading import read_feedback, read_moments, read_rounds
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=0, rounds=400)
@@ -152,9 +152,7 @@ def test_a_log_in_order_is_left_alone():
 
 def test_feedback_of_an_unsorted_log_is_that_of_the_sorted_one(few_rows_at_once):
     table = labelled_log(seed=6, rounds=600).table()
-    first, second = (
-        ib.evaluation.read_feedback(log) for log in (table, shuffled(table))
-    )
+    first, second = (read_feedback(log) for log in (table, shuffled(table)))
     np.testing.assert_array_equal(first.feedback.rewards, second.feedback.rewards)
     np.testing.assert_allclose(
         first.feedback.offered, second.feedback.offered, atol=1e-12
@@ -183,7 +181,7 @@ def test_split_rounds_are_put_together(as_text, few_rows_at_once, tmp_path):
     np.testing.assert_allclose(read.moments.offered.count.sum(), len(LOG.offered))
     expected = read_moments(table, edges=read.edges).moments
     np.testing.assert_allclose(read.moments.gram, expected.gram, rtol=1e-9)
-    feedback = ib.evaluation.read_feedback(log).feedback
+    feedback = read_feedback(log).feedback
     np.testing.assert_allclose(np.sort(feedback.rewards), np.sort(LOG.rewards))
     assert ib.fit_logs(log, windows=4).notes[0] == log.notes[0]
 

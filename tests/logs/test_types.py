@@ -8,6 +8,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.decode import ANSWERS, TRUTH
+from reading import read_feedback
 
 ROUNDS = 3000
 
@@ -54,7 +55,7 @@ def test_propensities_written_as_text_are_numbers(name, tmp_path):
     log = ib.open_log(write_lines(tmp_path / "log.jsonl", columns), {"arm": "hour"})
     assert log.schema.propensity == name
     np.testing.assert_allclose(
-        ib.evaluation.read_feedback(log).feedback.propensities,
+        read_feedback(log).feedback.propensities,
         np.array(columns[name], float),
     )
 
@@ -97,10 +98,10 @@ def test_types_that_differ_between_files_out_of_order_are_read_as_those_of_the_l
                 *(",".join(map(str, row)) for row in zip(*part.values(), strict=True)),
             ]
             (tmp_path / f"part{number}.csv").write_text("\n".join(rows))
-    feedback = ib.evaluation.read_feedback(str(tmp_path), {"arm": "hour"}).feedback
+    feedback = read_feedback(str(tmp_path), {"arm": "hour"}).feedback
     assert feedback.rounds == ROUNDS
     assert feedback.rewards.sum() == sum(columns["opened"])
-    expected = ib.evaluation.read_feedback(pa.table(columns), {"arm": "hour"}).feedback
+    expected = read_feedback(pa.table(columns), {"arm": "hour"}).feedback
     np.testing.assert_array_equal(np.sort(feedback.rewards), np.sort(expected.rewards))
     assert feedback.offered.shape == expected.offered.shape
 

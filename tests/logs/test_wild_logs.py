@@ -8,6 +8,7 @@ import invariant_bandits as ib
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
+from reading import read_feedback
 
 SMALL = {"ride_pricing": 60_000}
 
@@ -32,7 +33,7 @@ def test_roles_and_drift_of_a_log_of_another_system_are_found(kind, tmp_path):
         with pytest.raises(ib.InputError, match="--arm Guide"):
             ib.fit_logs(str(log.path))
         with pytest.raises(ib.InputError, match="--arm Guide"):
-            ib.evaluation.read_feedback(str(log.path))
+            read_feedback(str(log.path))
     model = ib.fit_logs(str(log.path), log.options, catalogue=log.catalogue)
     named = {
         (effect["arm"], effect["of"].split("=")[0])
@@ -132,7 +133,7 @@ def test_roles_are_found_by_relations_where_names_are_unusual(kind, tmp_path):
     assert not (log.leaking | {"card_number", log.roles["propensity"]}) & set(
         schema.features
     )
-    read = ib.evaluation.read_feedback(str(log.path))
+    read = read_feedback(str(log.path))
     assert read.feedback.rounds == 20_000
 
 
@@ -169,7 +170,7 @@ def test_among_many_columns_text_and_the_last_ones_are_listed_as_rewards():
 def test_news_out_of_order_are_compared_after_sorting(tmp_path):
     """Only the columns in use are sorted; the others are not asked for again."""
     log = WILD_LOGS["news_articles"](tmp_path, 3, rounds=6000)
-    read = ib.evaluation.read_feedback(str(log.path))
+    read = read_feedback(str(log.path))
     assert (np.diff(read.feedback.times.astype(np.int64)) >= 0).all()
 
 
@@ -225,9 +226,7 @@ def test_propensities_are_found_in_every_unit_and_read_as_probabilities(
         name,
         unit,
     )
-    np.testing.assert_allclose(
-        ib.evaluation.read_feedback(log).feedback.propensities, p, rtol=1e-12
-    )
+    np.testing.assert_allclose(read_feedback(log).feedback.propensities, p, rtol=1e-12)
 
 
 def test_a_column_that_depends_on_the_choice_is_not_a_feature_but_its_cause_is():

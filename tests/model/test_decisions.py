@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.serving_input import offered_columns
+from invariant_bandits.features.serving import offered_columns
 
 
 def shop_log(rounds=2000, seed=0):
@@ -153,7 +153,7 @@ def test_a_round_is_offered_in_any_common_form(model):
     ]
     for context, arms in forms:
         np.testing.assert_array_equal(
-            model.feature_map.apply(offered_columns(context, arms)), expected
+            model.feature_map.design(offered_columns(context, arms)), expected
         )
         assert model.decide(context, arms).action == model.policy.select(expected)
     assert model.select({"hour": 9.0, "price": [1.0, 2.0]}) == model.policy.select(

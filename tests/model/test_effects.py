@@ -15,6 +15,7 @@ from invariant_bandits.decomposition.effects import (
     effect_paths,
 )
 from invariant_bandits.decomposition.estimator import block_verdict
+from invariant_bandits.features.arm_maps import SharedSlopes
 from invariant_bandits.plotting import curves
 from invariant_bandits.reports import model_page, values
 from news_logs import BREAK, SCHEMA, news_log
@@ -104,7 +105,7 @@ def test_a_break_of_interest_and_topic_is_named_and_not_blamed_on_articles():
     log, catalogue = news_log(3)
     model = ib.fit_logs(log, SCHEMA, catalogue=catalogue)
     effects = model.effects()
-    assert model.feature_map.coding == "shared"
+    assert isinstance(model.feature_map, SharedSlopes)
     assert effects[effects.drifts][["arm", "effect"]].to_numpy().tolist() == [
         ["topic=sport", "interest"]
     ]

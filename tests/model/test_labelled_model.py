@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopes, SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import read_moments
+from invariant_bandits.logs.scan import open_scan
 from invariant_bandits.model.fit import FIXED_ARMS, read_log_odds
 from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
+from reading import read_feedback, read_moments
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
 
@@ -246,7 +247,7 @@ def test_other_policies_decide_among_arms_too(policy, log):
 
 
 def test_the_log_is_evaluated_as_it_is(log):
-    read = ib.evaluation.read_feedback(log.table())
+    read = read_feedback(log.table())
     found = ib.compare(read.feedback, ["auto-isd", "uniform"])
     assert found.verdict("auto-isd").startswith("yes, by")
     assert found.verdict("uniform").startswith("no difference")
@@ -301,8 +302,8 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     )
     with pytest.warns(SharedSlopesWarning):
         model = ib.fit_logs(table)
-    prior = model.arm_evidence()[0]
-    assert model.feature_map.coding == "shared"
+    prior = model.arm_evidence()[0].prior
+    assert isinstance(model.feature_map, SharedSlopes)
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(effect.drifts for effect in prior.effects)
@@ -345,12 +346,8 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     ).moments
     np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(after.moments.counts, whole.counts)
-    odds = read_log_odds(
-        open_log(table),
-        before.feature_map,
-        before.log_odds.theta,
-        edges=after.moments.edges,
-    )
+    scan = open_scan(open_log(table), edges=after.moments.edges)
+    odds = read_log_odds(scan, before.feature_map, before.log_odds.theta)
     np.testing.assert_allclose(
         after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7
     )

@@ -8,10 +8,10 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
-from invariant_bandits.logs.read import read_rounds
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 from invariant_bandits.reports.model_page import report, text
 from many_arms import SPORT, many_arms
+from reading import read_rounds
 
 CONTEXT = {"x0": 1.0, "x1": 0.0, "x2": 0.0}
 
@@ -37,15 +37,17 @@ def test_slopes_and_levels_are_recovered_and_rare_arms_are_near_the_population(f
         if name.startswith("topic=") and name.endswith("x0")
     )
     assert abs(shared[name]) == pytest.approx(SPORT * sport, abs=0.08)
-    assert policy.spread == pytest.approx(0.25, rel=0.5)
+    assert policy.spread[0] == pytest.approx(0.25, rel=0.5)
     assert model.arms.labels == tuple(sorted(world.labels))
     often, rarely = world.plays >= 200, (world.plays > 0) & (world.plays < 5)
-    error = (policy.levels - world.own)[often]
+    levels = policy.deviations[:, 0]
+    error = (levels - world.own)[often]
     assert np.sqrt((error**2).mean()) < (0.3 if clicks else 0.2)
-    assert policy.levels[often].std() > 2.0 * policy.levels[rarely].std()
+    assert levels[often].std() > 2.0 * levels[rarely].std()
     never = world.plays == 0
-    assert policy.variances[never] == pytest.approx(np.full(never.sum(), policy.spread))
-    assert policy.variances[often].max() < 0.15 * policy.spread
+    variances = policy.covariances[:, 0, 0]
+    assert variances[never] == pytest.approx(np.full(never.sum(), policy.spread[0]))
+    assert variances[often].max() < 0.15 * policy.spread[0]
 
 
 def test_the_slope_that_breaks_is_named_and_nothing_else(fitted):
@@ -105,7 +107,7 @@ def test_few_arms_may_be_pooled_if_asked():
             world.log, {"arm": "item", "reward": "reward"}, arm_model="pooled"
         )
     assert model.feature_map.names == ("level", "x0", "x1", "x2")
-    assert np.corrcoef(model.policy.levels, world.levels)[0, 1] > 0.7
+    assert np.corrcoef(model.policy.deviations[:, 0], world.levels)[0, 1] > 0.7
 
 
 def test_levels_that_walk_are_followed_to_the_end_of_the_log():
@@ -113,9 +115,9 @@ def test_levels_that_walk_are_followed_to_the_end_of_the_log():
     policy = ib.fit_logs(
         world.log, {"arm": "item", "reward": "reward"}, catalogue=world.catalogue
     ).policy
-    assert policy.step > 0.0
+    assert policy.steps[0] > 0.0
     often = world.plays >= 100
-    error = np.sqrt(((policy.levels - world.own)[often] ** 2).mean())
+    error = np.sqrt(((policy.deviations[:, 0] - world.own)[often] ** 2).mean())
     assert error < 0.6 * world.own[often].std()
 
 

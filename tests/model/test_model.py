@@ -5,12 +5,13 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.maps import FeatureOptions
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.reports import model_page
+from reading import read_moments
 
 NEED_MORE = ("disjoint-linucb",)  # how many actions there are
 
@@ -168,7 +169,7 @@ def test_learning_from_moments_is_learning_every_row():
     assert by_moments.rounds == by_rows.rounds == 600
 
 
-ABCD = FeatureMap((Column("a"), Column("b"), Column("c"), Column("d")))
+ABCD = RowFeatures((Column("a"), Column("b"), Column("c"), Column("d")))
 
 
 def test_windows_with_hardly_any_rounds_join_and_what_no_window_tells_is_left_out():

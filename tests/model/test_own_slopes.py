@@ -7,13 +7,18 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.checks import InputError
 from invariant_bandits.evaluation.comparison import expected_value
-from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.logs import arm_coding
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features import sharing
+from invariant_bandits.features.arm_maps import (
+    OwnCoefficients,
+    SharedSlopes,
+    SharedSlopesWarning,
+)
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.reports import model_page, values
 from linear_logs import SCHEMA, linear_log
+from reading import read_feedback
 
 SILENT = "The context cannot change the choice, every context gets the same arm: all 6 arms share the slopes"
 
@@ -33,7 +38,7 @@ def test_decisions_earn_what_the_best_linear_policy_does(world):
     """Shared slopes earn at most a tenth of it; the seeds are fixed."""
     planted = linear_log(1, **world)
     model = ib.fit_logs(planted.log, SCHEMA)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert model.shared_slopes is None
     assert planted.share_of_best(model) >= 0.95
 
@@ -42,7 +47,7 @@ def test_a_log_with_two_rounds_per_coefficient_gets_own_slopes_where_they_differ
     """252 coefficients and 600 rounds; own slopes earn about .6 of the best, shared ones nothing."""
     planted = linear_log(2, arms=12, columns=20, rounds=600)
     model = ib.fit_logs(planted.log, SCHEMA)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert planted.share_of_best(model) > 0.4
 
 
@@ -57,7 +62,7 @@ def shared():
 
 def test_shared_slopes_are_said_first_everywhere(shared):
     _, model, warning = shared
-    assert model.feature_map.coding == "shared"
+    assert isinstance(model.feature_map, SharedSlopes)
     for said in (
         warning,
         str(model.explain()),
@@ -90,8 +95,7 @@ def partial():
     """4 arms × 41 coefficients where a model carries 100; arms differ in the slopes of five columns."""
     planted = linear_log(4, arms=4, columns=40, rounds=4000, differing=5)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(arm_coding, "MOST_COEFFICIENTS", 100)
-        changed.setattr(arm_coding, "MOST_PARTIAL_COEFFICIENTS", 80)
+        changed.setattr(sharing, "MOST_COEFFICIENTS", 100)
         with pytest.warns(
             SharedSlopesWarning, match=r"^These columns cannot change the choice"
         ) as said:
@@ -102,13 +106,13 @@ def partial():
 def test_a_log_with_too_many_columns_has_own_slopes_where_arms_differ_most(partial):
     planted, model, warning = partial
     encoding = model.feature_map
-    assert (encoding.coding, encoding.own_slopes) == ("partial", 12)
+    assert encoding.own_slopes == 18
     assert {f"x{j:03d}" for j in range(5)} <= set(
         encoding.context_names[1 : encoding.own]
     )
     assert planted.share_of_best(model) >= 0.95
     silent = encoding.silent_columns
-    assert len(silent) == 40 - 12
+    assert len(silent) == 40 - 18
     assert all(name in warning for name in silent[:20])
     assert values.warnings(model)[0] == warning
 
@@ -132,8 +136,58 @@ def test_a_model_with_some_own_slopes_serves_learns_and_grows(partial):
     model.add_arm("new")
     assert "new" in model.decide(context).scores
     drifting = model.effects().drifts
-    assert len(drifting) > 4 * 13 + 28
+    assert len(drifting) > 4 * 19 + 22
     assert not drifting.any()
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """8 arms × 25 coefficients, more than one covariance matrix carries; arm03's first slope breaks."""
+    planted = linear_log(8, arms=8, columns=24, rounds=10_000)
+    log = planted.log
+    step = (log["arm"].to_numpy() == "arm03") & (np.arange(10_000) >= 5000)
+    moved = log["reward"].to_numpy() + 1.5 * step * log["x000"].to_numpy()
+    log = log.set_column(log.column_names.index("reward"), "reward", pa.array(moved))
+    return planted, log, ib.fit_logs(log, SCHEMA)
+
+
+def test_many_arms_have_a_covariance_each_and_the_slope_that_breaks_is_named(blocks):
+    model = blocks[2]
+    assert isinstance(model.feature_map, OwnCoefficients)
+    assert model.policy.covariances.shape == (8, 25, 25)
+    effects = model.effects()
+    # 201 other effects at a level of 5 % together; the seed is fixed.
+    named = effects[effects.drifts]
+    assert named[["arm", "effect"]].to_numpy().tolist() == [["arm03", "x000"]]
+    assert float(named["after"].iloc[0] - named["before"].iloc[0]) == pytest.approx(
+        1.5, abs=0.3
+    )
+    assert "what all 8 arms share" in str(model.explain())
+
+
+def test_a_model_with_a_covariance_per_arm_is_stored_learns_grows_and_is_updated(
+    blocks,
+):
+    planted, log, model = blocks
+    model = ib.Model.from_bytes(model.to_bytes(), "again")
+    context = planted.contexts[1]
+    assert model.decide(context, id="a") == blocks[2].decide(context, id="a")
+    best = model.decide(context).action
+    before = model.scores(context).mean
+    for _ in range(5):
+        model.learn(model.decide(context), -50.0)
+    after = model.scores(context).mean
+    # The arm that was played falls more than the others, which share its slopes.
+    fall = before - after
+    assert fall.argmax() == model.arms.labels.index(best)
+    model.add_arm("new")
+    assert "new" in model.decide(context).scores
+    with pytest.raises(InputError, match="1 for the level of one arm"):
+        model.policy.select(np.ones((2, model.policy.dim)))
+    early = ib.fit_logs(log.slice(0, 5000), SCHEMA)
+    update = early.update_from(log.slice(5000))
+    assert update.moves[0].name == "arm03 × x000"
+    assert update.model.moments.rounds == 10_000
 
 
 def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
@@ -144,7 +198,7 @@ def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
         {"arm": labels, "price": np.random.default_rng(0).normal(size=10)}
     )
     model = ib.fit_logs(planted.log, SCHEMA, catalogue=catalogue)
-    assert model.feature_map.coding == "own"
+    assert isinstance(model.feature_map, OwnCoefficients)
     assert planted.share_of_best(model) >= 0.9
 
 

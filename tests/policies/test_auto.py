@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.policies.base import expect
+from invariant_bandits.policies.choice import choice_of
 from invariant_bandits.policies.mixture import (
     HYPOTHESES,
     Member,
@@ -715,28 +715,33 @@ def test_even_where_nothing_is_refused_no_round_makes_a_variance_negative():
 
 
 @pytest.mark.parametrize("link", ["identity", "logit"])
-def test_one_pass_gives_the_propensities_and_means_of_two(link):
+def test_the_views_of_a_decision_agree_for_both_links(link):
     """Also after rounds in which tests and exploration were chosen."""
     policy = ib.AutoISD(replace(prior(), link=link), caution=None)
     for features, reward in zip(*rounds(60), strict=True):
         offered = np.vstack([features, -features, features[::-1]])
-        propensities, means = expect(policy, offered)
-        assert propensities.tolist() == policy.propensities(offered).tolist()
-        assert means.tolist() == policy.scores(offered).mean.tolist()
+        choice = policy.decide(offered)
+        assert choice.action == policy.select(offered)
+        assert choice.propensities.tolist() == policy.propensities(offered).tolist()
+        assert choice.means.tolist() == policy.scores(offered).mean.tolist()
         policy.update(offered[0], float(reward > 0.0) if link == "logit" else reward)
     with pytest.raises(ib.InputError, match="finite"):
-        expect(policy, np.full((2, P), np.nan))
+        policy.decide(np.full((2, P), np.nan))
 
 
 def test_a_policy_with_a_choice_of_its_own_is_asked_for_it():
     class Last(ib.AutoISD):
-        def select(self, features):
-            return len(features) - 1
+        def decide(self, offered, *, draw=None):
+            choice = super().decide(offered, draw=draw)
+            return choice_of(len(offered) - 1, choice.means, choice.widths)
 
     offered = np.eye(P)
-    propensities, means = expect(Last(prior()), offered)
-    assert propensities.argmax() == P - 1
-    assert means.tolist() == ib.AutoISD(prior()).scores(offered).mean.tolist()
+    policy = Last(prior())
+    assert policy.select(offered) == P - 1
+    assert policy.select_many(offered[None]).tolist() == [P - 1]
+    assert policy.propensities(offered).argmax() == P - 1
+    means = ib.AutoISD(prior()).scores(offered).mean
+    assert policy.scores(offered).mean.tolist() == means.tolist()
 
 
 NO_LIMIT = [None, "none", "None", "null"]
@@ -749,7 +754,7 @@ def test_no_limit_of_tests_is_spelled_none_wherever_options_are_given(spelled):
     if spelled is not None:
         assert find_policy(f"auto-isd,caution={spelled}").build(past).caution is None
     grid = grid_of({"policies": {"auto-isd": {"caution": spelled}}})
-    assert grid.cells[0].policies["auto-isd"](past).caution is None
+    assert grid.cells[0].policies["auto-isd"].build(past).caution is None
 
 
 def test_a_caution_that_is_no_number_is_refused_with_the_word_for_no_limit():

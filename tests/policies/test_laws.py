@@ -8,6 +8,7 @@ import pytest
 import invariant_bandits as ib
 import policy_laws
 from invariant_bandits import testing
+from invariant_bandits.policies.choice import choice_of
 
 REGISTERED = (
     "LinUCB, ",
@@ -71,14 +72,30 @@ class Forgetful(Outlaw):
 
 
 class Restless(Outlaw):
-    def select(self, features):
+    def decide(self, offered, *, draw=None):
         self.rounds += 1
-        return super().select(features)
+        return super().decide(offered, draw=draw)
 
 
 class Superstitious(Outlaw):
+    def decide(self, offered, *, draw=None):
+        choice = super().decide(offered, draw=draw)
+        action = (choice.action + 1) % len(offered)
+        return choice_of(action, choice.means, choice.widths)
+
+
+class Evasive(Outlaw):
     def select(self, features):
         return (super().select(features) + 1) % len(features)
+
+
+class Stubborn(Outlaw):
+    randomised = True
+
+    def decide(self, offered, *, draw=None):
+        choice = super().decide(offered)
+        shares = np.full(len(offered), 1.0 / len(offered))
+        return choice._replace(propensities=shares)
 
 
 class Careless(Outlaw):
@@ -112,6 +129,8 @@ BROKEN = {
     Forgetful: "a loaded policy decides like the saved one",
     Restless: "deciding never changes the policy",
     Superstitious: "scores explain the choice",
+    Evasive: "select propensities scores and why are views of decide",
+    Stubborn: "a number draws the action by the cumulative propensities",
     Careless: "bad input is refused and changes nothing",
     Clinging: "learning keeps no hold on the callers arrays",
     Generous: "propensities are a distribution",
@@ -163,6 +182,6 @@ def test_a_class_that_is_no_whole_policy_is_told_so():
             pass
 
     with pytest.raises(
-        AssertionError, match=r"the interface is whole: .*Half lacks arrays, from_past"
+        AssertionError, match=r"the interface is whole: .*Half must be a BasePolicy"
     ):
         testing.check_policy(Half)

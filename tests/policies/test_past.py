@@ -9,7 +9,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies.past import ForgetsNothingWarning
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import PolicySpec
 
 
 def feedback(rounds=400, sizes=(3,), seed=0):
@@ -58,7 +58,8 @@ def test_what_the_caller_knows_comes_first():
     past = ib.Past(
         moments=moments, noise_scale=3.0, feature_bound=9.0, delta=0.2, horizon=50
     )
-    assert past.settings() == {
+    assert ib.LinUCB.known_from(past) == {
+        "dim": past.dim,
         "noise_scale": 3.0,
         "feature_bound": 9.0,
         "delta": 0.2,
@@ -171,17 +172,17 @@ def test_by_its_name_alone_what_forgets_forgets(kind, option, share):
 )
 def test_a_memory_as_long_as_the_run_warns_unless_it_is_meant(name, option):
     past = ib.Past(moments=feedback().moments(4), horizon=70)
-    policy = find_policy(name)
     for length in (70, 700):
         with pytest.warns(
             ForgetsNothingWarning,
             match=f"{option} is {length} rounds and only 70 will be played",
         ):
-            policy.build(past, **{option: length})
+            PolicySpec(name, {option: length}).build(past)
     with warnings.catch_warnings(action="error"):
-        policy.build(past, **{option: 69})
-        policy.build(past, **{option: "horizon"})
-        policy.build(ib.Past(moments=past.moments, suggested_window=5), **{option: 700})
+        PolicySpec(name, {option: 69}).build(past)
+        PolicySpec(name, {option: "horizon"}).build(past)
+        endless = ib.Past(moments=past.moments, suggested_window=5)
+        PolicySpec(name, {option: 700}).build(endless)
 
 
 def test_a_memory_that_is_handed_over_warns_alike():

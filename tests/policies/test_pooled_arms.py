@@ -6,13 +6,9 @@ import pytest
 import invariant_bandits as ib
 import invariant_bandits.testing as laws
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_statistics import (
-    ArmLevels,
-    ArmStatistics,
-    fit_levels,
-    level_drift,
-)
-from invariant_bandits.policies.pooled_arms import PooledArms
+from invariant_bandits.decomposition.arm_deviations import fit_levels, level_drift
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.policies.pooled_arms import NO_DEVIATIONS, PooledArms
 
 ARMS = 50
 
@@ -28,8 +24,11 @@ def pooled(clicks=False, spread=1.0, step=0.0):
         (rng.random(4000) < 0.5).astype(float) if clicks else rng.normal(size=4000)
     )
     statistics = ArmStatistics.from_rounds(z, arms, rewards, windows=8, coding="shared")
-    unknown = ArmLevels(
-        np.zeros(2), np.zeros(ARMS), np.zeros(ARMS), np.full(ARMS, spread), spread, step
+    unknown = NO_DEVIATIONS._replace(
+        means=np.zeros((ARMS, 1)),
+        covariances=np.full((ARMS, 1, 1), spread),
+        spread=np.array([spread]),
+        steps=np.array([step]),
     )
     return PooledArms(ib.AutoISD.from_arms(statistics), unknown)
 
@@ -58,18 +57,20 @@ def test_levels_are_the_posterior_of_ridge_regression_with_the_likeliest_spread(
     levels = fit_levels(lambda: chunks, dim=2, arms=200, windows=4, clicks=clicks)
     # The slope is within 4 of its standard errors, 0.01 or 0.023; the spread within 4 of its 10 to 14 %.
     assert levels.theta[1] == pytest.approx(0.8, abs=0.09 if clicks else 0.04)
-    assert levels.spread == pytest.approx(0.49, rel=0.5)
-    assert levels.step == 0.0
-    assert levels.levels == pytest.approx(levels.fitted, abs=0.01)
-    expected = phi @ levels.theta + levels.fitted[codes]
+    assert levels.spread[0] == pytest.approx(0.49, rel=0.5)
+    assert levels.steps[0] == 0.0
+    assert levels.means == pytest.approx(levels.fitted, abs=0.01)
+    fitted = levels.fitted[:, 0]
+    expected = phi @ levels.theta + fitted[codes]
     if clicks:
         expected = 1.0 / (1.0 + np.exp(-expected))
     # Newton has converged: the score of every level is its prior's pull, that of the shared part is 0.
     noise = 1.0 if clicks else float(((rewards - expected) ** 2).sum() / (12_000 - 190))
     scores = np.bincount(codes, (rewards - expected) / noise, 200)
-    assert scores == pytest.approx(levels.fitted / levels.spread, abs=0.05)
+    assert scores == pytest.approx(fitted / levels.spread, abs=0.05)
     assert phi.T @ (rewards - expected) == pytest.approx([0.0, 0.0], abs=1.0)
-    covered = np.abs(levels.levels - truth) < 2.0 * np.sqrt(levels.variances)
+    variances = levels.covariances[:, 0, 0]
+    covered = np.abs(levels.means[:, 0] - truth) < 2.0 * np.sqrt(variances)
     assert (
         covered.mean() > 0.85
     )  # of 200 at 95 %, less than 0.88 has probability 1e-5; the population's mean
@@ -83,8 +84,8 @@ def test_arms_that_were_never_played_have_the_population_alone():
         np.arange(90) // 45,
     )
     levels = fit_levels(lambda: [chunk], dim=1, arms=5, windows=2, clicks=False)
-    assert levels.fitted[3:].tolist() == [0.0, 0.0]
-    assert levels.variances[3:] == pytest.approx([levels.spread] * 2)
+    assert levels.fitted[3:, 0].tolist() == [0.0, 0.0]
+    assert levels.covariances[3:, 0, 0] == pytest.approx([levels.spread[0]] * 2)
     assert levels.fitted[0] < levels.fitted[1] < levels.fitted[2]
 
 
@@ -103,8 +104,8 @@ def test_levels_are_in_units_of_the_reward(scale):
         return fit_levels(lambda: [chunk], dim=1, arms=30, windows=2, clicks=False)
 
     assert levels(scale).fitted == pytest.approx(scale * levels(1.0).fitted, rel=1e-2)
-    assert levels(scale).variances == pytest.approx(
-        scale**2 * levels(1.0).variances, rel=1e-2
+    assert levels(scale).covariances == pytest.approx(
+        scale**2 * levels(1.0).covariances, rel=1e-2
     )
 
 
@@ -128,8 +129,8 @@ def test_a_level_follows_its_rewards_and_the_others_stay(clicks):
         policy.update(offered(7)[0], 1.0 if clicks else 2.0)
     assert policy.select(offered(3, 7, 11)) == 1
     untouched = np.delete(np.arange(ARMS), 7)
-    assert (policy.levels[untouched] == 0.0).all()
-    assert policy.variances[7] < 0.3 < 1.0 == policy.variances[3]
+    assert (policy.deviations[untouched] == 0.0).all()
+    assert policy.covariances[7, 0, 0] < 0.3 < 1.0 == policy.covariances[3, 0, 0]
     means = policy.scores(offered(7)).mean
     assert means[0] > 0.9 if clicks else means[0] == pytest.approx(2.0, abs=0.1)
 
@@ -142,7 +143,7 @@ def test_levels_walk_from_where_they_were_learned_last():
         policy.update(offered(1)[0], 0.0)
     now = policy.scores(offered(0)).width[0]
     shared = policy.shared.scores(np.array([[1.0, 0.0]])).width[0]
-    assert now**2 - shared**2 == pytest.approx(policy.variances[0] + 50 * 0.01)
+    assert now**2 - shared**2 == pytest.approx(policy.covariances[0, 0, 0] + 50 * 0.01)
 
 
 @pytest.mark.parametrize("clicks", [True, False])
@@ -236,8 +237,12 @@ def test_pooling_and_context_save_regret():
             counts = np.bincount(codes, minlength=A)
             precision = counts + 1.0 / spread
             left = np.bincount(codes, rewards - phi @ fit.theta, A) / precision
-            fit = fit._replace(levels=left, variances=1.0 / precision, spread=spread)
-        less = rewards - fit.fitted[codes]
+            fit = fit._replace(
+                means=left[:, None],
+                covariances=(1.0 / precision)[:, None, None],
+                spread=np.array([spread]),
+            )
+        less = rewards - fit.fitted[codes, 0]
         statistics = ArmStatistics.from_rounds(
             phi,
             np.zeros(4000, dtype=int),

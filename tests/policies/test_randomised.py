@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 import invariant_bandits as ib
 import policy_laws
+from invariant_bandits.policies import linear
 from invariant_bandits.policies.base import Draws
 
 MEMORIES = policy_laws.MEMORIES
@@ -50,11 +51,12 @@ def test_propensities_are_the_frequencies_of_the_choices(make):
 
 
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=repr)
-def test_thompson_draws_have_the_stated_mean_and_spread(memory):
+def test_thompson_draws_have_the_stated_mean_and_spread(memory, monkeypatch):
     """An action beats the zero vector with probability Φ(mean/spread): 20,000 draws, four standard errors.
 
     The spread of a residual or invariant direction is exploration × width; the two parts are independent.
     """
+    monkeypatch.setattr(linear, "SAMPLES", 20_000)
     policy = ib.ISDLinTS(
         policy_laws.SPLIT,
         policy_laws.COMPONENT,
@@ -83,9 +85,7 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
                 policy.select_many(np.broadcast_to(offered, (20_000, 2, 4))) == 0
             )
             assert wins == pytest.approx(expected, abs=error)
-            assert policy.propensities(offered, samples=20_000)[0] == pytest.approx(
-                expected, abs=error
-            )
+            assert policy.propensities(offered)[0] == pytest.approx(expected, abs=error)
 
 
 def test_the_stream_of_a_round_does_not_depend_on_what_was_drawn_before():

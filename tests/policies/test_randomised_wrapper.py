@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
-from invariant_bandits.policies.registry import POLICIES, Contender, find_policy
+from invariant_bandits.policies.registry import POLICIES, PolicySpec, find_policy
 
 DIM = policy_laws.DIM
 FEATURES = np.random.default_rng(3).normal(size=(5, DIM))
@@ -91,21 +91,18 @@ def test_the_choice_of_a_policy_that_explores_keeps_the_rest():
         )
 
 
-def test_draws_differ_between_contexts_and_numbers_although_nothing_is_learned():
+def test_draws_differ_between_contexts_and_in_a_batch_although_nothing_is_learned():
     """Rewards may come late: 2,000 decisions of one state are drawn independently, 5.6 standard errors
     are allowed.
     """
     policy = ib.Randomised(ib.LinUCB(DIM), floor=1.0, seed=0)
     rng = np.random.default_rng(1)
     contexts = [policy.select(rng.normal(size=(2, DIM))) for _ in range(2000)]
-    numbers = [policy.choose(FEATURES[:2], draw=n)[0] for n in range(2000)]
-    for drawn in (contexts, numbers):
+    batch = policy.select_many(np.repeat(FEATURES[None, :2], 2000, axis=0)).tolist()
+    for drawn in (contexts, batch):
         assert abs(np.mean(drawn) - 0.5) < 5.6 * 0.5 / np.sqrt(2000)
         assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 5.6 / np.sqrt(2000)
-    assert (
-        policy.select_many(np.repeat(FEATURES[None, :2], 2000, axis=0)).tolist()
-        == numbers
-    )
+    assert batch[0] == policy.select(FEATURES[:2])
     assert policy.select(FEATURES) == policy.select(FEATURES)
 
 
@@ -164,7 +161,7 @@ def test_bad_settings_are_refused_by_name(words, change):
     with pytest.raises(ib.InputError, match=words):
         ib.Randomised(**({"policy": ib.LinUCB(2)} | change))
     with pytest.raises(ib.InputError, match="draw must"):
-        ib.Randomised(ib.LinUCB(2)).choose(np.eye(2), draw=-1)
+        ib.Randomised(ib.LinUCB(2)).decide(np.eye(2), draw=-1)
 
 
 # -- by name --
@@ -179,7 +176,7 @@ def test_every_registered_policy_has_a_randomised_form(name):
     entry = find_policy(f"randomised-{name}")
     inner = find_policy(name)
     assert entry.keeps_baseline == inner.keeps_baseline
-    policy = entry.build(past, floor=0.2)
+    policy = PolicySpec(entry.name, {"floor": 0.2}).build(past)
     assert type(policy.policy) is inner.kind
     assert (
         policy.propensities(np.random.default_rng(0).normal(size=(3, DIM))).min()
@@ -193,7 +190,8 @@ def test_names_of_wrappers_take_the_options_of_both():
     assert entry.takes("sharpness")
     assert not entry.takes("warm")
     assert not entry.takes("policy")
-    policy = entry.build(policy_laws.example_past(), exploration=0.3, sharpness=9.0)
+    spec = PolicySpec(entry.name, {"exploration": 0.3, "sharpness": 9.0})
+    policy = spec.build(policy_laws.example_past())
     assert (
         policy.kind,
         policy.sharpness,
@@ -212,7 +210,7 @@ def test_names_of_wrappers_take_the_options_of_both():
     with pytest.raises(
         ib.InputError, match="'randomised-linucb' has no option 'share'"
     ):
-        find_policy("randomised-linucb").check({"share": 0.1})
+        PolicySpec("randomised-linucb", {"share": 0.1}).check()
 
 
 def test_a_name_may_carry_options():
@@ -220,13 +218,15 @@ def test_a_name_may_carry_options():
     assert entry.name == "randomised-linucb-warm,floor=0.1,exploration=0.3"
     assert find_policy(entry.name).options == entry.options
     assert not entry.takes("floor")
-    policy = entry.build(policy_laws.example_past(), sharpness=3.0)
+    policy = PolicySpec(entry.name, {"sharpness": 3.0}).build(
+        policy_laws.example_past()
+    )
     assert (policy.floor, policy.policy.exploration, policy.rounds) == (0.1, 0.3, 600)
     assert find_policy("auto-isd,noise=known,intercept=false").options == {
         "noise": "known",
         "intercept": False,
     }
-    assert Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    assert PolicySpec("lints,seed=3").build(policy_laws.example_past()).seed == 3
     for name, words in {
         "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
         "linucb,=3": "got '=3'",

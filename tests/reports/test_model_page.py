@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from matplotlib.text import Text
 
 import invariant_bandits as ib
-from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.reports import model_page, plots, values
 from invariant_bandits.reports.page import as_text
 

@@ -71,8 +71,6 @@ SETTINGS = {
     "epsilon": lambda value: ib.EpsilonGreedy(2, epsilon=value),
     "floor": lambda value: ib.Randomised(ib.LinUCB(2), floor=value),
     "kind": lambda value: ib.Randomised(ib.LinUCB(2), kind=value),
-    "draw": lambda value: ib.Randomised(ib.LinUCB(2)).choose(np.eye(2), draw=value),
-    "samples": lambda value: ib.LinTS(2).propensities(np.eye(2), samples=value),
     "arms": lambda value: ib.DisjointLinUCB(2, value),
     "action": lambda value: ib.DisjointLinUCB(2, 2).update(
         [1.0, 1.0], 1.0, action=value

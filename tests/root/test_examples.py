@@ -141,16 +141,21 @@ def test_a_policy_from_scratch_plays_and_is_compared(run):
         feedback, {"by name": "gradient,rate=0.02", "by class": own.Gradient}
     )
     assert compared.verdict("by class").startswith(("yes", "no", "unclear", "cannot"))
-    assert isinstance(own.Gradient(3), ib.Policy)
 
 
-def test_the_constructor_of_a_policy_names_its_options(run):
+def test_a_policy_of_ones_own_lists_its_options(run):
     run("own_policy")
     grid = grid_of(
         {"policies": {"gradient": {"rate": 0.02, "epsilon": 0.0}}, "horizon": 20}
     )
-    made = grid.cells[0].policies["gradient"](
-        ib.simulation.PaperEpisodes(logged=50).draw(5, np.random.default_rng(0)).past
+    made = (
+        grid.cells[0]
+        .policies["gradient"]
+        .build(
+            ib.simulation.PaperEpisodes(logged=50)
+            .draw(5, np.random.default_rng(0))
+            .past
+        )
     )
     assert (made.rate, made.epsilon, made.weights.shape) == (0.02, 0.0, (10,))
     with pytest.raises(
@@ -161,6 +166,8 @@ def test_the_constructor_of_a_policy_names_its_options(run):
 
 def test_the_past_gives_a_constructor_what_it_needs_by_name():
     class Planner(First):
+        needs = ("horizon", "dim", "actions")
+
         def __init__(self, horizon, dim, patience=3, *, actions):
             self.known = horizon, dim, patience, actions
 
@@ -181,7 +188,7 @@ def test_the_laws_name_what_a_policy_lacks(run):
     run("own_policy")
     with pytest.raises(
         AssertionError,
-        match=r"Gradient lacks arrays, dim, from_past, from_state, propensities",
+        match="Gradient must be a BasePolicy",
     ):
         testing.check_policy("gradient")
 
@@ -193,7 +200,8 @@ def test_a_model_names_what_a_policy_lacks(run):
         "reward": logs.rewards
     }
     with pytest.raises(
-        ib.InputError, match="a model stores its policy, and Gradient lacks arrays, dim"
+        ib.InputError,
+        match="a model stores its policy, which must be a BasePolicy, got Gradient",
     ):
         ib.fit_logs(pa.table(table), policy="gradient", windows=4)
 

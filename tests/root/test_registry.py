@@ -33,17 +33,11 @@ import invariant_bandits as ib
 class DecayingLinUCB(ib.LinUCB):
     """Exploration falls from its first value as 1/(1 + rounds/horizon)."""
 
-    def __init__(self, dim, *, horizon=100, first=None, exploration=1.0, **rest):
-        self.horizon = horizon
-        self.first = exploration if first is None else first
-        super().__init__(dim, exploration=exploration, **rest)
+    options = {**ib.LinUCB.options, "horizon": ib.Option(100), "first": ib.Option(1.0)}
 
     def refresh_radii(self, volume):
         self.exploration = self.first / (1.0 + self.rounds / self.horizon)
         super().refresh_radii(volume)
-
-    def settings(self):
-        return {**super().settings(), "horizon": self.horizon, "first": self.first}
 '''
 
 ESTIMATOR = '''

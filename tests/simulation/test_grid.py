@@ -281,7 +281,7 @@ def test_a_file_that_is_no_toml_is_one_clear_line(content, tmp_path):
 )
 def test_options_that_no_policy_can_have_are_named(options, words):
     with pytest.raises(InputError, match=words):
-        registry.Contender("sw-linucb", options)(a_past())
+        registry.PolicySpec("sw-linucb", options).build(a_past())
 
 
 def test_a_grid_imports_no_code(tmp_path, monkeypatch):

@@ -10,8 +10,9 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import parallel
+from invariant_bandits.policies.choice import choice_of
 from invariant_bandits.policies.past import ForgetsNothingWarning
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation import loop as simulation
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -20,15 +21,17 @@ EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1), logged=200)
 
 
 @dataclass
-class Scripted:
+class Scripted(ib.BasePolicy):
     """Plays the actions it was given and keeps all it was told; may spoil the features it sees."""
 
+    needs = ()
     actions: np.ndarray
     spoils: bool = False
     told: list = field(default_factory=list)
 
-    def select(self, features):
-        return int(self.actions[len(self.told)])
+    def decide(self, offered, *, draw=None):
+        nothing = np.zeros(len(offered))
+        return choice_of(int(self.actions[len(self.told)]), nothing, nothing)
 
     def update(self, features, reward, *, offered=None, action=None):
         self.told.append((features.copy(), float(reward), offered.copy(), action))
@@ -259,7 +262,7 @@ BAD = {
         {"seed": -1},
     ),
     "no policy made": (
-        "its maker must return a policy with select, update, got None",
+        "policy must have the methods select, update, got None",
         {"policies": {"none": lambda past: None}},
     ),
     "an action that is not offered": (
@@ -328,10 +331,10 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
 
 
 def test_a_list_may_hold_contenders_names_and_classes():
-    tuned = Contender("linucb", {"exploration": 0.3})
-    free = Contender("auto-isd", {"caution": None})
+    tuned = PolicySpec("linucb", {"exploration": 0.3})
+    free = PolicySpec("auto-isd", {"caution": None})
     listed = ib.simulate(
-        [tuned, free, Contender("uniform"), "linucb"], EPISODES, 20, 2, 0
+        [tuned, free, PolicySpec("uniform"), "linucb"], EPISODES, 20, 2, 0
     )
     assert list(listed.regret) == [
         "linucb,exploration=0.3",
@@ -376,7 +379,7 @@ def test_a_window_as_long_as_the_run_warns_once_from_any_process(jobs):
 def test_a_result_says_what_was_played_also_after_it_was_stored(jobs, tmp_path):
     policies = {
         "window": "sw-linucb",
-        "tuned": Contender("linucb", {"exploration": 0.3}),
+        "tuned": PolicySpec("linucb", {"exploration": 0.3}),
         "stable": "isd-linucb,window=5",
         "drawn": "randomised-linucb,floor=0.2",
         "mine": lambda past: Scripted(np.zeros(20, dtype=int)),

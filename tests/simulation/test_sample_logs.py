@@ -7,7 +7,6 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits.logs.read import read_moments
 from invariant_bandits.simulation.sample_logs import (
     BANNERS,
     WORDS,
@@ -15,6 +14,7 @@ from invariant_bandits.simulation.sample_logs import (
     paper_logs,
     write_samples,
 )
+from reading import read_moments
 from worlds import assert_same_moments
 
 

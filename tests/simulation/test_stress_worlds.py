@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.stress_worlds import StressEpisodes
 
 
@@ -110,8 +110,8 @@ def test_autoisd_holds_up_against_a_tuned_linucb_where_it_knew_too_much(options,
     the mean of 12 is above these bounds with probability below 1e-2 each; the seed is fixed.
     """
     players = {
-        "AutoISD": Contender("auto-isd", {"delta": 0.01}),
-        "LinUCB": Contender("linucb", {"exploration": 0.1, "delta": 0.01}),
+        "AutoISD": PolicySpec("auto-isd", {"delta": 0.01}),
+        "LinUCB": PolicySpec("linucb", {"exploration": 0.1, "delta": 0.01}),
     }
     result = ib.simulate(players, StressEpisodes(**options), 1000, 12, seed=31)
     assert result.final("AutoISD").mean() <= most * result.final("LinUCB").mean()

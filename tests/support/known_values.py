@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.simulation.paper import PaperWorld
+from reading import read_feedback
 
 START = np.datetime64("2025-01-01T00:00:00", "us")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 import invariant_bandits as ib
-from invariant_bandits.policies.registry import POLICIES, Contender
+from invariant_bandits.policies.registry import POLICIES, PolicySpec
 from invariant_bandits.testing import ACTIONS, DIM, bits, example_past, maker_of, play
 
 __all__ = [
@@ -55,7 +55,7 @@ def registered_makers():
                 if words
                 else (entry.name, {})
             )
-            makers[name] = maker_of(Contender(entry.name, options))
+            makers[name] = maker_of(PolicySpec(entry.name, options))
     return makers
 
 

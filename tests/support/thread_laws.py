@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.policies.base import learn_from, to_bytes
+from invariant_bandits.policies.base import to_bytes
 from invariant_bandits.testing import (
     Law,
     Make,
@@ -92,7 +92,7 @@ def _learn(policy: Any, offered: Any, times: int) -> None:
     """Learn one and the same round several times."""
     row, reward = offered[1].copy(), float(as_it_takes(policy, 0.25))
     for _ in range(times):
-        learn_from(policy)(row, reward, offered=offered, action=1)
+        policy.update(row, reward, offered=offered, action=1)
 
 
 @law

@@ -206,6 +206,23 @@ class Claim:
         return self.test(measured, **options)
 
 
+def measured_claim(
+    statement: str,
+    name: str,
+    measure: Callable[[Any], Measurement],
+    bound: Bound,
+    words: Callable[[Measurement], str] = Measurement.with_interval,
+    policy: str = "",
+) -> Claim:
+    """Return the claim that a measured value meets a bound; words: how a page shows the value."""
+
+    def test(measured: Any) -> Verdict:
+        value = measure(measured)
+        return decide(bound.meets(value.value), value, words(value))
+
+    return Claim(statement, name, test, policy=policy)
+
+
 Judged: TypeAlias = list[tuple[Claim, Verdict]]
 """Claims with their verdicts."""
 

@@ -60,11 +60,11 @@ class Sample:
         observed = result.observations.get(policy, {})
         if self.right_only and RIGHT_DIMENSIONS in observed:
             rows = rows[observed[RIGHT_DIMENSIONS][rows] == 1.0]
-        return np.asarray(paths[rows])
+        return paths[rows]
 
     def final(self, cell: str, policy: str) -> Array:
         """Return the regret at the horizon (n,)."""
-        return np.asarray(self.regret(cell, policy)[:, -1])
+        return self.regret(cell, policy)[:, -1]
 
     def mean(self, cell: str, policy: str) -> float:
         """Return the mean regret at the horizon; NaN if no repetition is left."""
@@ -74,11 +74,11 @@ class Sample:
     def observed(self, cell: str, policy: str, quantity: str) -> Array:
         """Return what was observed of a policy in each repetition (n,)."""
         values = self.results[cell].observations[policy][quantity]
-        return np.asarray(values if self.chosen is None else values[self.chosen[cell]])
+        return values if self.chosen is None else values[self.chosen[cell]]
 
     def rounds(self, cell: str) -> Array:
         """Return the rounds that the regret paths keep, from 1."""
-        return np.asarray(self.results[cell].rounds)
+        return self.results[cell].rounds
 
 
 Statistic: TypeAlias = Callable[[Sample], float]

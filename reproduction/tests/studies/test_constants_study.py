@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies import constants as stages
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 from invariant_bandits_reproduction.studies import autoisd_pictures, constants_study
 from invariant_bandits_reproduction.studies.constants_study import (
@@ -47,7 +47,7 @@ def test_autoisd_as_it_is_plays_as_always_and_a_small_run_makes_a_page():
         [SMALL], [SMALL], CONSTANTS[-9:], replications=2, seed=1
     )
     seed = constants_study.cell_seed(1, 0)
-    policies = {"plain": Contender("auto-isd", {"caution": None})}
+    policies = {"plain": PolicySpec("auto-isd", {"caution": None})}
     plain = ib.simulate(policies, SMALL.environment, SMALL.horizon, 2, seed)
     np.testing.assert_array_equal(outcome.values["5 arms"][AS_IS], plain.final("plain"))
     others = [

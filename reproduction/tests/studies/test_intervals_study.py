@@ -107,13 +107,18 @@ def test_coverage_refusals_and_wrong_verdicts_are_counted_among_those_that_concl
             now, planted(0.5, 1.5, 1.0)
         )
     }
-    found = study.summary(results, "clicks 1 %", "DR")
-    assert found.lowest.value == pytest.approx(78 / 90)
-    assert found.lowest_before.value == 1.0
-    assert (found.refused, found.refused_before) == pytest.approx((0.1, 0.0))
-    assert (found.wrong, found.wrong_before) == pytest.approx((3 / 90, 0.0))
-    assert found.narrowest == found.widest == pytest.approx(2.0)
-    assert "uniform, 4,000 rounds" in found.where
+    now, before = (
+        study.summary(results, "clicks 1 %", "DR", rule) for rule in ("now", "before")
+    )
+    assert now.lowest.value == pytest.approx(78 / 90)
+    assert before.lowest.value == 1.0
+    assert (now.refused, before.refused) == pytest.approx((0.1, 0.0))
+    assert (now.wrong, before.wrong) == pytest.approx((3 / 90, 0.0))
+    (both,) = results.values()
+    for line, (name, _) in enumerate(LINES):
+        if name == "DR":
+            assert study.width_ratio(both, line) == pytest.approx(2.0)
+    assert "uniform, 4,000 rounds" in now.where
 
 
 def test_the_page_marks_what_misses_and_leaves_out_cells_that_hardly_conclude():

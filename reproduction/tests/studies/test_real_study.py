@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import invariant_bandits as ib
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits_reproduction.studies import __main__ as command
 from invariant_bandits_reproduction.studies import real_data
 from invariant_bandits_reproduction.studies import real_policies as policies
@@ -26,15 +26,15 @@ STAMP = Stamp("code", "run", 240)
 
 def explores(*explorations, kind="linucb", **options):
     return {
-        f"exploration {e:g}": Contender(kind, {"exploration": e, **options})
+        f"exploration {e:g}": PolicySpec(kind, {"exploration": e, **options})
         for e in explorations
     }
 
 
 CHOICES = {
-    policies.AUTO_DEFAULT: {"caution 0": Contender("auto-isd", {"windows": 4})},
+    policies.AUTO_DEFAULT: {"caution 0": PolicySpec("auto-isd", {"windows": 4})},
     policies.AUTO_TUNED: {
-        f"caution {c:g}": Contender("auto-isd", {"caution": c, "windows": 4})
+        f"caution {c:g}": PolicySpec("auto-isd", {"caution": c, "windows": 4})
         for c in (0.0, 0.01)
     },
     policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),
@@ -265,9 +265,14 @@ def test_progress_counts_every_piece_of_work():
         seed=1,
         jobs=1,
         choices=CHOICES,
-        progress=lambda words, done, total: heard.append((done, total)),
+        progress=lambda words, done, total: heard.append((words, done, total)),
     )
-    assert heard == [(done, 7) for done in range(1, 8)]
+    stages = dict.fromkeys(words for words, _, _ in heard)
+    assert len(stages) == 3, "tuning, second half, from many dates"
+    assert [heard[-1][1:], len(heard)] == [(3, 3), 7]
+    for stage in stages:
+        counts = [(done, total) for words, done, total in heard if words == stage]
+        assert counts == [(done, len(counts)) for done in range(1, len(counts) + 1)]
 
 
 # -- goals and page --
@@ -402,16 +407,14 @@ def test_errors_are_over_dates_and_blocks_and_differences_are_paired():
 
 
 def test_the_picture_has_a_panel_for_every_stretch_and_a_mark_for_every_policy():
-    chart = {"flights": study.charted(planted())}
-    figure = study.gain_chart(chart, ours=study.OURS, reference=policies.AUTO_TUNED)
-    assert figure.axes[0].get_title(loc="left") == "flights, next 100"
+    chart = study.charted(planted())
+    figure = study.draw(StudyOutcome({"flights": planted()}, 2, 1), "light")
+    assert figure.axes[0].get_title(loc="left") == "NYC flights, next 100"
     assert len(figure.axes) == 4
     marks = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]
     assert [float(line.get_xdata()[0]) for line in marks] == [
-        mean for mean, _ in chart["flights"]["next 100"].values()
+        point.value for point in chart["next 100"].values()
     ]
-    with pytest.raises(ib.InputError, match="data must hold 'nobody', the reference"):
-        study.gain_chart(chart, ours=(), reference="nobody")
 
 
 def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):

@@ -36,9 +36,10 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
-from invariant_bandits.logs.pruning import fewest_rounds, prune
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
+from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.windows import fewest_rounds
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.parallel import end_with_parent
 from invariant_bandits.policies.auto import AutoISD
@@ -190,7 +191,7 @@ def _fitted(
             WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
         )
     moments = reduce(WindowedMoments.followed_by, parts)
-    usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
+    usable = prune(moments, RowFeatures(tuple(Column(name) for name in names)))
     kept = usable.feature_map.names
     fitted_windows = usable.moments.windows
     words = f"{len(kept)} of {len(uses)} features"
@@ -330,11 +331,13 @@ class Judge:
             round = learner.round_of(
                 event.context, () if event.all_arms else event.labels, event.actions
             )
-            new, expected = learner.expect(round, self.floor)
+            choice = learner.decide(round, self.floor)
         except InputError as error:
             self.refusals += 1
             self.refused = self.refused or str(error)
             return
+        new = choice.propensities.tolist()
+        expected = choice.means.tolist()
         logged = event.propensities
         # what other arms would earn cannot be known
         if list(round.labels) != event.labels:

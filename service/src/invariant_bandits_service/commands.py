@@ -300,13 +300,9 @@ class DecisionCommand:
             unit = str((self.context or {}).get(rules.holdout_key, unit))
         context = self._context_for(served)
         group, bucket = rules.group_of(served.name, unit)
-        version, round, choice, means = served.choose(
+        version, round, choice = served.choose(
             context, self.labels, self.actions, draw, group
         )
-        learner = served.learners[version]
-        why = "holdout" if group == "holdout" else "first"
-        if rules.mode == "online" and group != "holdout":
-            why = learner.why(round, choice, means, rules.floor)
         return Decided(
             time=moment,
             id=id,
@@ -317,13 +313,13 @@ class DecisionCommand:
             labels=list(round.labels),
             actions=self.actions,
             index=choice.action,
-            propensities=choice.propensities,
-            means=means,
+            propensities=choice.propensities.tolist(),
+            means=choice.means.tolist(),
             deferred=self.deferred,
             protocol=self.protocol,
             at=state.at,
             all_arms=self._means_all_arms,
-            why=why,
+            why=choice.reason,
             group=group,
             bucket=bucket,
         )

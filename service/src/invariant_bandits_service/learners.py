@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from zlib import crc32
 
@@ -24,17 +22,17 @@ from scipy.special import stdtrit
 from invariant_bandits import storage
 from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
 from invariant_bandits.evaluation.intervals import mean_over_clusters
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies import base as policy_base
 from invariant_bandits.policies.auto import AutoISD, Belief
-from invariant_bandits.policies.base import CompletePolicy
-from invariant_bandits.policies.linear import Common, LinUCB
+from invariant_bandits.policies.base import BasePolicy
+from invariant_bandits.policies.choice import Choice
+from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Forever
-from invariant_bandits.policies.pooled_arms import PooledArms
-from invariant_bandits.policies.randomised import Randomised, unwrapped
+from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 Context = Mapping[str, Any] | None
@@ -63,33 +61,15 @@ class Round(NamedTuple):
     features: Array
 
 
-class Choice(NamedTuple):
-    """What was drawn, and from which probabilities (K,)."""
+def draw_number(seed: int, draw: int, features: Array) -> float:
+    """Return the number from 0 to 1 that a seed, the number `draw` and features (K, p) give.
 
-    action: int
-    propensities: list[float]
-
-    @classmethod
-    def certain(cls, action: int, actions: int) -> Choice:
-        """Return the choice of one of so many actions without chance."""
-        return cls(action, [float(other == action) for other in range(actions)])
-
-    @classmethod
-    def drawn(
-        cls, propensities: list[float], seed: int, draw: int, features: Array
-    ) -> Choice:
-        """Return the action that seed, number `draw` and features (K, p) draw with these probabilities (K,).
-
-        The features are part of it, so that models with the same seed draw independently of each other.
-        """
-        salt = seed.to_bytes(8, "little")
-        key = draw.to_bytes(8, "little")
-        digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
-        steps = list(accumulate(propensities))
-        point = int.from_bytes(digest) * 2.0**-64 * steps[-1]
-        return cls(
-            min(bisect_right(steps, point), bisect_left(steps, steps[-1])), propensities
-        )
+    The features are part of it, so that models with the same seed draw independently of each other.
+    """
+    salt = seed.to_bytes(8, "little")
+    key = draw.to_bytes(8, "little")
+    digest = blake2b(features.tobytes(), digest_size=8, key=key, salt=salt).digest()
+    return int.from_bytes(digest) * 2.0**-64
 
 
 class Learner(ABC):
@@ -127,27 +107,26 @@ class Learner(ABC):
         """
 
     @abstractmethod
-    def policy_over(self, size: int = 0) -> CompletePolicy:
+    def policy_over(self, size: int = 0) -> BasePolicy:
         """Return the policy, over at least so many features."""
 
-    def expect(self, round: Round, floor: float) -> tuple[list[float], list[float]]:
-        """Return probabilities and expected rewards (K,) in the present state.
+    def decide(self, round: Round, floor: float, draw: float | None = None) -> Choice:
+        """Return what the policy decides in the present state, by a number from 0 to 1.
 
-        A policy that does not randomise gets this share of uniform chance.
+        A policy without a floor of its own gets the share `floor` of uniform chance.
         """
         policy = self.policy_over(round.features.shape[1])
-        propensities, means = policy_base.expect(policy, round.features)
-        expected: list[float] = (means + self.baseline).tolist()
-        chances: list[float] = propensities.tolist()
-        if not isinstance(policy, Randomised):
-            share = floor / len(chances)
-            chances = [share + (1.0 - floor) * chance for chance in chances]
-        return chances, expected
+        choice = policy.decide(round.features, draw=draw)
+        propensities = choice.propensities
+        if not hasattr(policy, "floor"):
+            propensities = floor / len(propensities) + (1.0 - floor) * propensities
+        return choice._replace(
+            propensities=propensities, means=choice.means + self.baseline
+        )
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""
-        policy = self.policy_over()
-        return policy.floor if isinstance(policy, Randomised) else asked
+        return float(getattr(self.policy_over(), "floor", asked))
 
     def cost(self, context: Context, labels: Labels, actions: Actions) -> float:
         """Estimate the work of a round, in numbers to be encoded; InputError if too much is offered."""
@@ -166,21 +145,16 @@ class Learner(ABC):
     def _count_numbers(self, context: Context, actions: Actions) -> float:
         """How many numbers describe an offered action, about."""
 
-    def why(
-        self, round: Round, choice: Choice, means: Sequence[float], floor: float
-    ) -> str:
-        """Why an action was chosen, see `Decided.why`."""
-        propensity = choice.propensities[choice.action]
-        if propensity < max(choice.propensities):
+    def why(self, choice: Choice, action: int, floor: float) -> str:
+        """Why an action was drawn from a choice, see `Decided.why`."""
+        propensity = choice.propensities[action]
+        if propensity < choice.propensities.max():
             # nothing but the floor gives so little; it was rounded in between
-            by_floor = self.floor_of(floor) / len(means)
+            by_floor = self.floor_of(floor) / len(choice.means)
             return "floor" if propensity <= by_floor * (1.0 + 1e-9) else "exploration"
-        if means[choice.action] == max(means):
+        if choice.means[action] == choice.means.max():
             return "greedy"
-        policy = unwrapped(self.policy_over(round.features.shape[1]))
-        if isinstance(policy, AutoISD | PooledArms):
-            return policy.why(round.features)
-        return "exploration"
+        return choice.reason if action == choice.action else "exploration"
 
     def seen(self, context: Context, labels: Labels, actions: Actions) -> None:  # noqa: B027 - most take no note
         """Take note of a round that was decided, before its reward is known."""
@@ -245,7 +219,7 @@ class Learner(ABC):
     @property
     def rounds(self) -> int:
         """Rounds learned online."""
-        return self.policy_over().rounds
+        return int(self.policy_over().rounds)
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -306,7 +280,7 @@ def checked_labels(labels: Labels) -> tuple[str, ...]:
 
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
     """Beliefs, drift and alarm of a policy that has them, as plain values; else nothing."""
-    belief = policy.explain(names) if hasattr(policy, "explain") else None
+    belief = policy.explain(names)
     return belief.to_dict() if isinstance(belief, Belief) else {}
 
 
@@ -344,7 +318,7 @@ class FittedLearner(Learner, kind="model"):
 
     Attributes
     ----------
-    plain : FeatureMap or None
+    plain : RowFeatures or None
         Reads rows of numbers at once, where all columns are such.
     """
 
@@ -356,7 +330,9 @@ class FittedLearner(Learner, kind="model"):
         self.takes = "rows" if model.arms is None else "labels"
         features = model.feature_map
         self.plain = (
-            features if isinstance(features, FeatureMap) and features.is_plain else None
+            features
+            if isinstance(features, RowFeatures) and features.is_plain
+            else None
         )
 
     def round_of(self, context: Context, labels: Labels, actions: Actions) -> Round:
@@ -422,7 +398,7 @@ class FittedLearner(Learner, kind="model"):
                         f"{where}.{column.name}: must be a number, got {number!r}"
                     )
 
-    def policy_over(self, size: int = 0) -> CompletePolicy:
+    def policy_over(self, size: int = 0) -> BasePolicy:
         """Return the model's policy."""
         return self.model.policy
 
@@ -617,7 +593,7 @@ SHARED = 32
 """Positions of all further features, by a hash of their names."""
 SMALLEST = 16
 """Positions at the beginning; they double as they are needed."""
-START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
+START: Mapping[str, Any] = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
 MOST_ARM_POSITIONS = 128
 """Positions up to which arms that come later are added to a policy that was fitted."""
@@ -668,7 +644,7 @@ class OpenLearner(Learner, kind="open"):
         *,
         seed: int = 0,
         positions: Sequence[str] = (),
-        policy: CompletePolicy | None = None,
+        policy: BasePolicy | None = None,
     ) -> None:
         settings = {"arms": arms or {}, "seed": seed, "places": positions}
         try:
@@ -678,7 +654,7 @@ class OpenLearner(Learner, kind="open"):
         self._arms = dict(checked.arms)
         self.seed = checked.seed
         self.positions = {name: index for index, name in enumerate(checked.positions)}
-        self.policy: CompletePolicy = (
+        self.policy: BasePolicy = (
             LinUCB(SMALLEST, **START) if policy is None else policy
         )
         self._check_policy()
@@ -836,7 +812,7 @@ class OpenLearner(Learner, kind="open"):
             room *= 2
         return max(self.policy.dim, room if room < LIMIT else LIMIT + SHARED)
 
-    def policy_over(self, size: int = 0) -> CompletePolicy:
+    def policy_over(self, size: int = 0) -> BasePolicy:
         """Return the policy over at least so many features; it knows nothing yet of new ones."""
         old = self.policy.dim
         policy = self.policy
@@ -855,7 +831,7 @@ class OpenLearner(Learner, kind="open"):
         return LinUCB.from_state(settings, {**arrays, "memory.factor": wider})
 
     def with_policy(
-        self, policy: CompletePolicy | None = None, positions: Sequence[str] = ()
+        self, policy: BasePolicy | None = None, positions: Sequence[str] = ()
     ) -> OpenLearner:
         """Return a learner of the same arms with another policy, a new one if it is None."""
         return OpenLearner(

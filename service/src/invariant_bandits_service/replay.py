@@ -236,13 +236,13 @@ def check(state: State | None, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    version, _, choice, _ = served.choose(
+    version, _, choice = served.choose(
         event.context, event.labels, event.actions, event.draw, event.group
     )
     is_same = (
         version == event.version
         and choice.action == event.index
-        and choice.propensities == event.propensities
+        and choice.propensities.tolist() == event.propensities
     )
     if not is_same:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")

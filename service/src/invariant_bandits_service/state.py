@@ -18,8 +18,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.policies.choice import Choice, draw_action, one_hot
 from invariant_bandits_service import events
 from invariant_bandits_service.events import (
     AnyEvent,
@@ -32,10 +34,10 @@ from invariant_bandits_service.events import (
 )
 from invariant_bandits_service.learners import (
     Actions,
-    Choice,
     Context,
     Learner,
     Round,
+    draw_number,
     learner_from_bytes,
 )
 from invariant_bandits_service.settings import AGGREGATES, Configuration, Group
@@ -386,10 +388,10 @@ class ServedModel(ModelVersions):
         actions: Actions,
         draw: int,
         group: Group = "",
-    ) -> tuple[str, Round, Choice, list[float]]:
+    ) -> tuple[str, Round, Choice]:
         """Choose an action in the present state, without changing it.
 
-        Returns the version that decides, the round, the choice, and the expected rewards.
+        Returns the version that decides, the round, and the choice with its reason, see `Decided.why`.
         """
         rules = self.configuration
         version = self.version
@@ -399,17 +401,25 @@ class ServedModel(ModelVersions):
             is_held_out = False
         learner = self.learners[version]
         round = learner.round_of(context, labels, actions)
-        chances, means = learner.expect(round, rules.floor)
+        number = draw_number(learner.seed, draw, round.features)
+        choice = learner.decide(round, rules.floor, number)
+        count = len(choice.means)
+        reason = "holdout" if group == "holdout" else "first"
+        action = 0
+        propensities = choice.propensities
         if rules.mode != "online":
-            choice = Choice.certain(0, len(means))
+            propensities = one_hot(action, count)
         elif is_held_out and rules.holdout_to in round.labels:
-            reference = round.labels.index(rules.holdout_to)
-            choice = Choice.certain(reference, len(means))
+            action = round.labels.index(rules.holdout_to)
+            propensities = one_hot(action, count)
         else:
             if is_held_out:
-                chances = [1.0 / len(means)] * len(means)
-            choice = Choice.drawn(chances, learner.seed, draw, round.features)
-        return version, round, choice, means
+                propensities = np.full(count, 1.0 / count)
+            action = draw_action(propensities.tolist(), number)
+            if group != "holdout":
+                reason = learner.why(choice, action, rules.floor)
+        drawn = choice._replace(action=action, propensities=propensities, reason=reason)
+        return version, round, drawn
 
     def awaits(self, decided: Decided) -> bool:
         """Return whether a decision is settled when its wait ends: by the rules under which it was made.

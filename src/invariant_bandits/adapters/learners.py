@@ -15,9 +15,9 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.paths import NoLogsError
 from invariant_bandits.logs.formats.table import cross_features
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.base import learn_from, own_propensities
+from invariant_bandits.policies.choice import as_policy
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import RegisteredPolicy, find_policy
+from invariant_bandits.policies.registry import PolicySpec, find_policy
 
 
 class FeatureAdapter:
@@ -44,7 +44,11 @@ class FeatureAdapter:
     """
 
     def __init__(self, policy: Any, labels: Sequence[Any] | None = None) -> None:
-        self.policy: Any = find_policy(policy) if isinstance(policy, str) else policy
+        self.policy: Any = None
+        if isinstance(policy, str):
+            self.policy = find_policy(policy)
+        elif policy is not None:
+            self.policy = as_policy(policy)
         self._indicators: dict[Any, Array] = {}
         if labels is not None and np.ndim(labels[0]) == 0:
             self._register(labels)
@@ -77,7 +81,7 @@ class FeatureAdapter:
     def choose(self, context: Any, actions: Sequence[Any]) -> tuple[int, Array]:
         """Index of the chosen action, and the features (K, p)."""
         features = self.features(context, actions)
-        if hasattr(self.policy, "build"):
+        if isinstance(self.policy, PolicySpec):
             self.policy = self.policy.build(
                 _empty_past(features.shape[1], len(features))
             )
@@ -85,9 +89,7 @@ class FeatureAdapter:
 
     def learn_row(self, offered: Array, index: int, reward: Any) -> None:
         """Learn the reward of one of the offered actions (K, p)."""
-        learn_from(self.policy)(
-            offered[index], float(reward), offered=offered, action=index
-        )
+        self.policy.update(offered[index], float(reward), offered=offered, action=index)
 
 
 def _empty_past(dim: int, actions: int) -> Past:
@@ -95,7 +97,7 @@ def _empty_past(dim: int, actions: int) -> Past:
     return Past(moments=WindowedMoments.empty(dim, 1), actions=actions, noise_scale=1.0)
 
 
-def _check_starts_cold(policy: RegisteredPolicy) -> None:
+def _check_starts_cold(policy: PolicySpec) -> None:
     """Raise InputError for a policy that cannot start without logs.
 
     Packages with loops of their own may report an error of the first round late or never, hence the trial.
@@ -142,7 +144,7 @@ class CobaLearner(FeatureAdapter):
     ) -> tuple[Any, float, dict[str, Any]]:
         """The action, its probability, and what `learn` is handed besides."""
         place, features = self.choose(context, actions)
-        chance = float(own_propensities(self.policy, features)[place])
+        chance = float(self.policy.propensities(features)[place])
         return actions[place], chance, {"place": place, "offered": features}
 
     def learn(
@@ -158,7 +160,7 @@ class CobaLearner(FeatureAdapter):
         row = None if offered is None or place is None else offered[place]
         if row is None:
             row = self.features(context, [action])[0]
-        learn_from(self.policy)(row, reward, offered=offered, action=place)
+        self.policy.update(row, reward, offered=offered, action=place)
 
 
 class ObpPolicy(FeatureAdapter):

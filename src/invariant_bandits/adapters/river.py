@@ -9,7 +9,6 @@ from typing import Any
 from river.bandit.base import ContextualPolicy
 
 from invariant_bandits.adapters.learners import FeatureAdapter, place_of
-from invariant_bandits.policies.base import learn_from
 
 
 class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
@@ -38,7 +37,5 @@ class RiverPolicy(ContextualPolicy):  # type: ignore[misc]
         """Learn the reward of one of the arms that could be pulled last."""
         place = place_of(arm_id, self._arms, "arm_id")
         offered = self._adapter.features(context, self._arms)
-        learn_from(self._adapter.policy)(
-            offered[place], reward, offered=offered, action=place
-        )
+        self._adapter.learn_row(offered, place, reward)
         super().update(arm_id, context, reward)

@@ -168,13 +168,14 @@ def counting(
     if not console.is_terminal:
         yield _lines_of_progress()
         return
-    left, words_column = (
+    with progress.Progress(
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
         progress.TextColumn("{task.description}"),
-    )
-    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), left, words_column)
-    with progress.Progress(
-        *columns, console=console, auto_refresh=False, transient=transient
+        console=console,
+        auto_refresh=False,
+        transient=transient,
     ) as bar:
         task = bar.add_task(words, total=None)
         yield lambda words, done, total: bar.update(
@@ -189,9 +190,10 @@ def _lines_of_progress() -> Callable[[str, float, int], None]:
         nonlocal last
         now = time.monotonic()
         if now - last >= SECONDS_BETWEEN_LINES and done > 0:
-            last, left = now, (now - start) * (total - done) / done
+            last = now
+            minutes = (now - start) * (total - done) / done / 60.0
             console.print(
-                f"{done:.0f} of {total}, about {left / 60.0:.1f} minutes left: {words}"
+                f"{done:.0f} of {total}, about {minutes:.1f} minutes left: {words}"
             )
 
     return say
@@ -200,13 +202,15 @@ def _lines_of_progress() -> Callable[[str, float, int], None]:
 @contextmanager
 def reading() -> Iterator[Callable[[int, int | None, float], None]]:
     """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
-    elapsed, words_column = (
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.description}"),
-    )
-    columns = (progress.SpinnerColumn(), progress.BarColumn(), words_column, elapsed)
     words = ""
-    with progress.Progress(*columns, console=plain_console, transient=True) as bar:
+    with progress.Progress(
+        progress.SpinnerColumn(),
+        progress.BarColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.TimeElapsedColumn(),
+        console=plain_console,
+        transient=True,
+    ) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(rows: int, total: int | None, seconds: float) -> None:

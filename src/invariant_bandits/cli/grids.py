@@ -93,12 +93,12 @@ def compile_() -> None:
     """Compile the inner loops now and keep them on disk, rather than at first use (about half a minute,
     once).
     """
-    from invariant_bandits.policies.registry import Contender
+    from invariant_bandits.policies.registry import PolicySpec
     from invariant_bandits.simulation import cells
     from invariant_bandits.simulation.episodes import PaperEpisodes
 
     one_thread_each()
-    played = {name: Contender(name) for name in COMPILED}
+    played = {name: PolicySpec(name) for name in COMPILED}
     with console.status("compiling"):
         cells.load_compiled_code([cells.Cell("compile", PaperEpisodes(), 30, played)])
     console.print("the inner loops are compiled")

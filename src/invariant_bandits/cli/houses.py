@@ -43,9 +43,9 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, context: Any, name: str) -> Any:
         """Return the command of this name, or None."""
-        found = super().get_command(context, name)
-        if found is not None:
-            return found
+        own_command = super().get_command(context, name)
+        if own_command is not None:
+            return own_command
         for point in entry_points(group=GROUP, name=name):
             house = typer.main.get_group(point.load())
             return house.commands[name]

@@ -18,6 +18,7 @@ from invariant_bandits.logs.column_names import ROLES
 from invariant_bandits.logs.schema import toml_overrides
 
 MOST_ARMS_SHOWN = 20
+"""Arms in the list that a command prints: about a screen with the columns."""
 
 
 column = partial(Option, metavar="COLUMN")
@@ -253,11 +254,16 @@ class LogOptions:
 
     def reading_options(self) -> dict[str, Any]:
         """What to make of the columns and of bad rows, as the functions of the library take it."""
-        from invariant_bandits.logs.feature_maps import FeatureOptions
+        from invariant_bandits.features.maps import FeatureOptions
 
-        names = ("standardise", "centre", "max_categories", "impute", "arm_model")
-        same = {name: getattr(self, name) for name in names}
-        features = FeatureOptions(split_words(self.interactions), **same)
+        features = FeatureOptions(
+            split_words(self.interactions),
+            standardise=self.standardise,
+            centre=self.centre,
+            max_categories=self.max_categories,
+            impute=self.impute,
+            arm_model=self.arm_model,
+        )
         return {
             "features": features,
             "strict": self.strict,
@@ -270,31 +276,32 @@ class LogOptions:
         for role in ROLES:
             if (column := getattr(self, role)) is not None:
                 known[role] = None if column == "none" else column
+        renamed = split_words(self.rename)
         more = {
             "full_information": self.full_information or None,
             "day_first": self.day_first,
             "repeated": self.repeated,
-            "features": split_words(self.features) or None,
-            "categorical": split_words(self.one_hot) or None,
-            "ignore": split_words(self.ignore) or None,
-            "keep": split_words(self.keep) or None,
+            "features": split_words(self.features),
+            "categorical": split_words(self.one_hot),
+            "ignore": split_words(self.ignore),
+            "keep": split_words(self.keep),
             "minimise": self.minimise,
             "reward_values": _worths(self.reward_values),
-            "missing": split_words(self.missing) or None,
-            "rename": dict(
-                _assigned("--rename OLD=NEW", word) for word in split_words(self.rename)
-            )
-            or None,
+            "missing": split_words(self.missing),
+            "rename": dict(_assigned("--rename OLD=NEW", word) for word in renamed),
             "levels": self.levels,
         }
         if self.no_action:
             if known.get("arm") is not None or known.get("action") is not None:
-                words = "--no-action says that no column is the action"
-                raise InputError(f"{words}; leave out --arm and --action")
+                raise InputError(
+                    "--no-action says that no column is the action; leave out --arm and --action"
+                )
             known |= {"arm": None, "action": None}
-        return known | {
-            name: value for name, value in more.items() if value is not None
-        }
+        # Options that were not given are None or empty.
+        for name, value in more.items():
+            if value is False or value:
+                known[name] = value
+        return known
 
     def open(self, targets: Mapping[str, Path]) -> Any:
         """Open the log, once for everything that follows, and print what its columns were taken for.
@@ -310,21 +317,17 @@ class LogOptions:
             ]
             for option, path in targets.items():
                 common.check_not_read(path, option, reads)
-            arms = (
-                f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n"
-                if opened.schema.labelled
-                else ""
-            )
-        console.print(f"{opened.schema.describe()}\n{arms}")
+            shown = f"{opened.schema.describe()}\n"
+            if opened.schema.labelled:
+                shown += f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n"
+        console.print(shown)
         return opened
 
     def _opened(self, overrides: Mapping[str, Any]) -> Any:
         from invariant_bandits.logs.log import open_log
 
-        source, labels = (
-            self.logs if len(self.logs) > 1 else self.logs[0],
-            split_words(self.arms) or None,
-        )
+        source = self.logs if len(self.logs) > 1 else self.logs[0]
+        labels = split_words(self.arms) or None
         return open_log(source, overrides, catalogue=self.catalogue, arms=labels)
 
     def ask(self) -> LogOptions:
@@ -335,8 +338,10 @@ class LogOptions:
             )
         from invariant_bandits.logs.formats.registry import open_source
 
-        options, columns = self, open_source(list(self.logs)).arrow_schema.names
-        wide, mistake = max(map(len, columns)), ""
+        options = self
+        columns = open_source(list(self.logs)).arrow_schema.names
+        wide = max(map(len, columns))
+        mistake = ""
         console.print(f"roles: {', '.join(OTHER_ROLES)}, {', '.join(ROLES)}\n")
         while True:
             problem, shown = options._rows_or_problem()
@@ -371,28 +376,22 @@ class LogOptions:
     ) -> tuple[LogOptions, str]:
         """(options after one answer, what was wrong with it); `roles` are the present ones, by column."""
         if list(answer) == ["no-action"]:
-            none: dict[str, Any] = {
-                "no_action": True,
-                "arm": None,
-                "action": None,
-            }  # LogColumns has no types
-            return replace(self, **none), ""
+            return replace(self, no_action=True, arm=None, action=None), ""
         known = (*OTHER_ROLES, *ROLES)
-        places = {str(number): name for number, name in enumerate(columns, 1)}
-        if len(answer) != 2 or answer[0] not in places or answer[1] not in known:
+        numbered = {str(number): name for number, name in enumerate(columns, 1)}
+        if len(answer) != 2 or answer[0] not in numbered or answer[1] not in known:
             return self, "type a number of the list and a role, such as: 3 arm"
-        column, role = places[answer[0]], answer[1]
-        new: dict[str, Any] = (
-            {} if roles.get(column) not in ROLES else {roles[column]: "none"}
-        )
-        ignored, kept = (
-            [name for name in each or () if name != column]
-            for each in (self.ignore, self.keep)
-        )
-        new |= {"ignore": [*ignored, column] if role == "ignored" else ignored}
-        new |= {"keep": [*kept, column] if role == "feature" else kept}
-        new |= {} if role in OTHER_ROLES else {role: column}
-        new |= {"no_action": self.no_action and role not in ("arm", "action")}
+        column = numbered[answer[0]]
+        role = answer[1]
+        new: dict[str, Any] = {}
+        if roles.get(column) in ROLES:
+            new[roles[column]] = "none"
+        if role in ROLES:
+            new[role] = column
+        for name, of_role in (("ignore", "ignored"), ("keep", "feature")):
+            others = [other for other in getattr(self, name) or () if other != column]
+            new[name] = [*others, column] if role == of_role else others
+        new["no_action"] = self.no_action and role not in ("arm", "action")
         return replace(self, **new), ""
 
     def said_beside(self, before: LogOptions) -> list[str]:
@@ -415,8 +414,8 @@ def _assigned(option: str, words: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _worths(words: Sequence[str] | None) -> dict[str, float] | None:
-    """Return what the words of a reward are worth; None if nothing is said."""
+def _worths(words: Sequence[str] | None) -> dict[str, float]:
+    """Return what the words of a reward are worth."""
     worths = dict[str, float]()
     for name, value in (
         _assigned("--reward-values WORD=NUMBER", word) for word in split_words(words)
@@ -427,7 +426,7 @@ def _worths(words: Sequence[str] | None) -> dict[str, float] | None:
             raise InputError(
                 f"--reward-values: {value!r} of {name!r} is not a number"
             ) from None
-    return worths or None
+    return worths
 
 
 def _listed(value: Any) -> list[str]:

@@ -88,9 +88,7 @@ def fit(
     delta: Annotated[
         float, Option(help="Probability of failure of the confidence sets.")
     ] = 0.01,
-    report: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
-    ] = None,
+    report: common.ReportPath = None,
     value: Annotated[
         bool,
         Option(
@@ -108,20 +106,8 @@ def fit(
             ),
         ),
     ] = False,
-    force: Annotated[
-        bool,
-        Option(
-            "--force",
-            help="Also overwrite files of another kind, but never a file that is read.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object on standard output; words and progress go to standard error.",
-        ),
-    ] = False,
+    force: common.Force = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
 
@@ -132,50 +118,52 @@ def fit(
     common.check_targets(out, page_path, force=force)
     if ask:
         agreed = log.ask()
-        words = [word for word in sys.argv[1:] if word != "--ask"] + agreed.said_beside(
-            log
-        )
+        words = [word for word in sys.argv[1:] if word != "--ask"]
+        words += agreed.said_beside(log)
         console.print(
             f"the same without --ask:\n  invariant-bandits {shlex.join(words)}\n"
         )
         log = agreed
     began = time.perf_counter()
-    opened, options = (
-        log.open({"--out": out, "--report": page_path}),
-        log.reading_options(),
-    )
-    how: dict[str, Any] = {
-        "policy": policy,
-        "exploration": exploration,
-        "delta": delta,
-    }
+    opened = log.open({"--out": out, "--report": page_path})
+    options = log.reading_options()
     with common.reading() as progress:
-        from invariant_bandits.logs.arm_features import SharedSlopesWarning
+        from invariant_bandits.features.arm_maps import SharedSlopesWarning
         from invariant_bandits.model.fit import fit_logs
 
-        how |= {"horizon": horizon, "edges": None if edges is None else _edges(edges)}
-        how["caution"] = _caution(caution)
-        with warnings.catch_warnings(
-            action="ignore", category=SharedSlopesWarning
-        ):  # the report says it first
-            model = fit_logs(opened, progress=progress, **how, **vars(cut), **options)
+        # The report says first what SharedSlopesWarning says.
+        with warnings.catch_warnings(action="ignore", category=SharedSlopesWarning):
+            model = fit_logs(
+                opened,
+                policy=policy,
+                edges=None if edges is None else _edges(edges),
+                exploration=exploration,
+                caution=_caution(caution),
+                horizon=horizon,
+                delta=delta,
+                progress=progress,
+                **vars(cut),
+                **options,
+            )
     if value:
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.comparison import expected_value
 
-            asked = {
-                "exploration": exploration,
-                "delta": delta,
-                "features": options["features"],
-                "weight_missing": split_words(weight_missing),
-            }
-            model = replace(model, value=expected_value(model, opened, **asked))
+            value_of_model = expected_value(
+                model,
+                opened,
+                exploration=exploration,
+                delta=delta,
+                features=options["features"],
+                weight_missing=split_words(weight_missing),
+            )
+            model = replace(model, value=value_of_model)
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
-    cost = f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     console.print(
-        f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: {out}\n{cost}"
+        f"{model_page.text(model, columns=False, width=common.width())}\n\nmodel: "
+        f"{out}\n{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
     )
     _answer(
         page_path,
@@ -209,9 +197,9 @@ def _answer(
             replace_file(report, page.encode())
             console.print(f"report: {report}")
     if as_json:
-        own = {} if model is None else {"model": str(model)}
+        written = {} if model is None else {"model": str(model)}
         common.print_json(
-            values() | own | {"report": None if page is None else str(report)}
+            values() | written | {"report": None if page is None else str(report)}
         )
     if report is not None and page is None:
         raise typer.Exit(common.FAILED)
@@ -276,25 +264,11 @@ def evaluate(
         ),
     ] = None,
     weight_missing: WeightMissing = None,
-    report: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
-    ] = None,
-    jobs: Annotated[int, Option(min=1, help="Processes to use.")] = common.PROCESSORS,
-    seed: Annotated[int, Option(min=0, help="Seed of all randomness.")] = 0,
-    force: Annotated[
-        bool,
-        Option(
-            "--force",
-            help="Also overwrite files of another kind, but never a file that is read.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object on standard output; words and progress go to standard error.",
-        ),
-    ] = False,
+    report: common.ReportPath = None,
+    jobs: common.Jobs = common.PROCESSORS,
+    seed: common.Seed = 0,
+    force: common.Force = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
@@ -304,41 +278,35 @@ def evaluate(
     common.announce_compiling()
     if report is not None:
         common.check_target(report, "--report", "page", force=force, reads=[policy_log])
-    opened, options = (
-        log.open({} if report is None else {"--report": report}),
-        log.reading_options(),
-    )
+    opened = log.open({} if report is None else {"--report": report})
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
+    shared: dict[str, Any] = {"fit_fraction": fit_fraction, "seed": seed}
     with common.reading() as progress:
-        from invariant_bandits.evaluation.logged import read_feedback
-
-        began, shared = (
-            time.perf_counter(),
-            dict[str, Any](fit_fraction=fit_fraction, seed=seed),
-        )
-        options |= {
-            "progress": lambda rows: progress(rows, None, time.perf_counter() - began)
-        }
-        options |= {"weight_missing": split_words(weight_missing)}
-        read = read_feedback(
-            opened, windows=windows, latest=latest, **shared, **options
+        began = time.perf_counter()
+        read = opened.feedback(
+            windows=windows,
+            latest=latest,
+            weight_missing=split_words(weight_missing),
+            progress=lambda rows: progress(rows, None, time.perf_counter() - began),
+            **shared,
+            **log.reading_options(),
         )
     with common.counting("playing policies", transient=True) as show:
         from invariant_bandits.evaluation.comparison import compare
 
-        shared |= {
-            "jobs": jobs,
-            "progress": lambda done, total: show("plays", done, total),
-        }
-        shared |= {
-            "windows": read.windows,
-            "propensities": propensities,
-            "with_direct": direct,
-        }
-        shared["settings"] = settings
-        result = compare(read.feedback, policy or None, **shared)
+        result = compare(
+            read.feedback,
+            policy or None,
+            windows=read.windows,
+            propensities=propensities,
+            with_direct=direct,
+            settings=settings,
+            jobs=jobs,
+            progress=lambda done, total: show("plays", done, total),
+            **shared,
+        )
     from invariant_bandits.reports import evaluation_page, values
 
     console.print(evaluation_page.text(result, read, common.width()))
@@ -357,9 +325,9 @@ def _evaluate_policy_log(
         from invariant_bandits.logs.log import open_log
         from invariant_bandits.reports import values
 
-        own = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
+        of_policy = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
         result = value_of_logged(
-            own, opened, features=log.reading_options()["features"]
+            of_policy, opened, features=log.reading_options()["features"]
         )
     console.print(result.summary())
     if as_json:
@@ -370,23 +338,9 @@ def _evaluate_policy_log(
 
 def inspect(
     model: Annotated[Path, Argument(metavar="MODEL", help="A file written by `fit`.")],
-    report: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
-    ] = None,
-    force: Annotated[
-        bool,
-        Option(
-            "--force",
-            help="Also overwrite files of another kind, but never a file that is read.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object on standard output; words and progress go to standard error.",
-        ),
-    ] = False,
+    report: common.ReportPath = None,
+    force: common.Force = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Say what a model knows: what is stable, what drifts how far, the evidence, the quality of its log."""
     from invariant_bandits.model.model import Model
@@ -430,9 +384,7 @@ def update(
     horizon: Annotated[
         int | None, Option(min=1, help="How many rounds will be served.")
     ] = None,
-    report: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Where the HTML report goes.")
-    ] = None,
+    report: common.ReportPath = None,
     strict: Annotated[
         bool, Option("--strict", help="Refuse a log with any bad row.")
     ] = False,
@@ -442,20 +394,8 @@ def update(
             "--keep-going", help="Go on although most of the new rounds cannot be used."
         ),
     ] = False,
-    force: Annotated[
-        bool,
-        Option(
-            "--force",
-            help="Also overwrite files of another kind, but never a file that is read.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object on standard output; words and progress go to standard error.",
-        ),
-    ] = False,
+    force: common.Force = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Add this week's log to a model: its rounds become further windows, and what changed since is said.
 
@@ -477,17 +417,19 @@ def update(
     common.check_not_read(target, "--out", reads)
     common.check_not_read(page_path, "--report", reads)
     with common.reading() as progress:
-        source = logs[0] if len(logs) == 1 else list(logs)
-        options: dict[str, Any] = {
-            "horizon": horizon,
-            "strict": strict,
-            "keep_going": keep_going,
-        }
-        changed = loaded.update_from(source, progress=progress, **vars(cut), **options)
+        changed = loaded.update_from(
+            logs[0] if len(logs) == 1 else list(logs),
+            horizon=horizon,
+            strict=strict,
+            keep_going=keep_going,
+            progress=progress,
+            **vars(cut),
+        )
     changed.model.save(target)
-    cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
-    said = model_page.text(changed.model, changed, width=common.width())
-    console.print(f"{said}\n\nmodel: {target}\n{cost}")
+    console.print(
+        f"{model_page.text(changed.model, changed, width=common.width())}\n\nmodel: "
+        f"{target}\n{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
+    )
     numbers = partial(values.of_model, changed.model, changed)
     _answer(
         page_path,
@@ -535,20 +477,8 @@ def arms(
             help="Where the changed model goes; replaces MODEL if not given.",
         ),
     ] = None,
-    force: Annotated[
-        bool,
-        Option(
-            "--force",
-            help="Also overwrite files of another kind, but never a file that is read.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object on standard output; words and progress go to standard error.",
-        ),
-    ] = False,
+    force: common.Force = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """List the arms of a model, add one or retire some."""
     if feature and add is None:
@@ -595,7 +525,7 @@ def sample(
             help="Rounds per log; 20,000 of banners.csv and 4,000 of the others if not given.",
         ),
     ] = None,
-    seed: Annotated[int, Option(min=0, help="Seed of all randomness.")] = 0,
+    seed: common.Seed = 0,
     force: Annotated[
         bool, Option("--force", help="Replace files of the same names.")
     ] = False,

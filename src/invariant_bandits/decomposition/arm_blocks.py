@@ -39,10 +39,7 @@ class ArmBlocks:
     def __init__(self, statistics: ArmStatistics) -> None:
         layout = statistics.layout
         self.shape = (layout.arms, layout.own)
-        windows = len(statistics.scores)
-        whole = statistics.information.reshape(windows, *self.shape, *self.shape)
-        self.information = np.ascontiguousarray(np.einsum("makal->makl", whole))
-        self.scores = statistics.scores.reshape(windows, *self.shape)
+        self.information, self.scores = statistics.blocks
 
     def step(
         self, own: Array, along: Array, sizes: Array, precision: Array

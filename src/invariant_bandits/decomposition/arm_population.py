@@ -91,6 +91,11 @@ class EffectEvidence:
     hidden: Annotated[Array, variance_spec(("f",))]
     informing: Annotated[Array, variance_spec(("f",))]
 
+    @property
+    def active(self) -> Array:
+        """Whether each effect differs from 0 in the mean of the log (f,)."""
+        return np.abs(self.estimate) > PRIOR.active_errors * self.error
+
     def with_arm(self, layout: ArmLayout, means: Array) -> EffectEvidence:
         """Return the evidence with a new arm: its estimates are expected by `means` (p', p), not informed."""
         new = np.full(layout.own, layout.own_dim)
@@ -107,6 +112,18 @@ class EffectEvidence:
         return EffectEvidence(
             **{name: np.delete(values, effects) for name, values in vars(self).items()}
         )
+
+
+def level_weights(active: Array) -> Array:
+    """Return the weights (f,) of the tests of f effects in Holm's rule; their mean is 1.
+
+    Half of the level goes to all effects, and half to the `active` ones (f,): in a log with many columns most
+    effects are null and do not drift. Without drift the mean of an effect is independent of its differences
+    between windows, so the rule keeps its level (Genovese, Roeder and Wasserman 2006).
+    """
+    if not active.any():
+        return np.ones(len(active))
+    return np.asarray(0.5 + 0.5 * active / active.mean())
 
 
 class NewArm(NamedTuple):
@@ -196,6 +213,8 @@ class ArmPopulation:
         Rounds of every arm.
     context_square : array, shape (d, d)
         Mean of zzᵀ over the log.
+    drift_level : float
+        Level of the tests of drift, for all effects together (Holm 1979).
     """
 
     layout: ArmLayout
@@ -217,6 +236,9 @@ class ArmPopulation:
     evidence: EffectEvidence
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
     context_square: Annotated[Array, covariance_spec(("d", "d"))]
+    drift_level: Annotated[float, partial(number_between, low=0.0, high=1.0)] = (
+        PRIOR.drift_level
+    )
 
     def __post_init__(self) -> None:
         A, own = len(self.plays), len(self.spread)
@@ -275,16 +297,17 @@ class ArmPopulation:
         return result
 
     def _drifting(self, listed: Sequence[int]) -> set[int]:
-        """Return those effects whose tests reject, by the rule of Holm (1979) over all that are listed."""
-        p_value = self.evidence.p_value
-        tested = sorted(
-            (index for index in listed if p_value[index] <= 1.0),
-            key=p_value.__getitem__,
-        )
-        # The k-th smallest p-value is held against level/(tests − k); the first failure ends the list.
-        limits = PRIOR.drift_level / np.arange(len(tested), 0, -1)
-        rejected = np.logical_and.accumulate(p_value[tested] <= limits)
-        return set(tested[: rejected.sum()])
+        """Return those effects whose tests reject, by Holm's rule with the weights of `level_weights`."""
+        evidence = self.evidence
+        tested = np.array([i for i in listed if evidence.p_value[i] <= 1.0], int)
+        active = evidence.active & (np.arange(len(evidence.active)) < self.layout.dim)
+        weights = level_weights(active[tested])
+        weighted = evidence.p_value[tested] / weights
+        order = np.argsort(weighted, kind="stable")
+        # Each is held against the level over all weights that remain; the first failure ends the list.
+        remaining = np.cumsum(weights[order][::-1])[::-1]
+        rejected = weighted[order] <= self.drift_level / remaining
+        return set(tested[order][np.logical_and.accumulate(rejected)].tolist())
 
     @property
     def common_drift(self) -> Array:

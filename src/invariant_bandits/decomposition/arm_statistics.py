@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from invariant_bandits.checks import (
     Array,
@@ -26,31 +25,20 @@ from invariant_bandits.decomposition.paths import (
     MissingColumn,
     missing_columns,
 )
-from invariant_bandits.logs.arm_features import CODINGS, ArmFeatures
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.maps import CoefficientGroups
+from invariant_bandits.features.sharing import needs_blocks
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
 @dataclass(frozen=True)
-class ArmLayout:
-    """Coordinates of A arms: first `own` coefficients of every arm, arm by arm, then `shared` ones.
-
-    Parameters
-    ----------
-    arms : int
-        A.
-    own : int
-        Coefficients that every arm has of its own: all d of them ("own" coding), its intercept and some
-        slopes ("partial"), or its intercept ("shared").
-    shared : int
-        Coefficients that all arms have in common; 0 in the "own" coding.
+class ArmLayout(CoefficientGroups):
+    """Coordinates of A arms, in the groups that their feature map says.
 
     >>> ArmLayout.of(arms=3, width=2, coding="own"), ArmLayout.of(arms=3, width=2, coding="shared").dim
     (ArmLayout(arms=3, own=2, shared=0), 4)
     """
-
-    arms: int
-    own: int
-    shared: int = 0
 
     @classmethod
     def of(
@@ -62,25 +50,20 @@ class ArmLayout:
         own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗
         x].
         """
-        if one_of("coding", coding, CODINGS) == "own":
+        if one_of("coding", coding, ("own", "shared")) == "own":
             return cls(arms, width)
         return cls(arms, 1, (width - 1) * (1 + catalogue))
 
     @classmethod
     def of_features(cls, features: ArmFeatures) -> ArmLayout:
         """The layout of the features φ(x, a) that a log was read with."""
-        arms, own = len(features.labels), features.own
-        return cls(arms, own, features.dim - arms * own)
+        groups = features.groups()
+        return cls(groups.arms, groups.own, groups.shared)
 
-    @cached_property
-    def dim(self) -> int:
-        """Number of coefficients p."""
-        return self.own_dim + self.shared
-
-    @cached_property
-    def own_dim(self) -> int:
-        """Number of coefficients that belong to an arm; the shared ones stand behind them."""
-        return self.arms * self.own
+    @property
+    def is_wide(self) -> bool:
+        """Whether covariances are kept in one block per arm."""
+        return needs_blocks(self.arms, self.own)
 
     @property
     def groups(self) -> Array:
@@ -89,9 +72,13 @@ class ArmLayout:
         result[: self.own_dim] = np.tile(np.eye(self.own), (self.arms, 1))
         return result
 
-    def arm(self, index: int) -> slice:
-        """The own coordinates of an arm."""
-        return slice(index * self.own, (index + 1) * self.own)
+    @property
+    def to_one_arm(self) -> Array:
+        """The linear map (p, own + shared) of coefficients that are the same for all arms."""
+        result = np.zeros((self.dim, self.own + self.shared))
+        result[:, : self.own] = self.groups
+        result[self.own_dim :, self.own :] = np.eye(self.shared)
+        return result
 
     def by_arm(self, values: Array) -> Array:
         """The own part of coefficients (..., p) as (..., A, own)."""
@@ -255,194 +242,6 @@ def logistic_bias(
     return np.asarray(known @ excess)
 
 
-Rounds: TypeAlias = tuple[Array, Array, np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Features (n, p), 1 first, rewards (n,), arms (n,) and windows (n,) of rounds."""
-
-
-class ArmLevels(NamedTuple):
-    """Levels of thousands of arms about what they share, partially pooled: α_a ~ N(0, τ²).
-
-    Attributes
-    ----------
-    theta : array, shape (p,)
-        Shared coefficients, the level of the population first.
-    fitted : array, shape (A,)
-        α over the whole log.
-    levels, variances : arrays, shape (A,)
-        Mean and variance of α when the log ends.
-    spread : float
-        τ², the likeliest one.
-    step : float
-        Variance by which a level walks in every round.
-    """
-
-    theta: Array
-    fitted: Array
-    levels: Array
-    variances: Array
-    spread: float
-    step: float
-
-
-class LevelSums(NamedTuple):
-    """One pass at θ and α: G = Σhφφᵀ (p, p), g = Σφe (p,), per arm K = Σhφ (A, p), per window and arm H = Σh
-    and E = Σe (m, A); h and e are 1/noise and (r − φᵀθ − α)/noise or, of clicks, π(1 − π) and r − π. Then Σe²
-    and the number of rounds.
-    """
-
-    G: Array
-    g: Array
-    K: Array
-    H: Array
-    E: Array
-    squares: float
-    rounds: int
-
-
-def sum_levels(
-    rounds: Iterable[Rounds],
-    theta: Array,
-    levels: Array,
-    windows: int,
-    noise: float | None,
-) -> LevelSums:
-    """One pass over chunks of rounds; noise None: rewards are clicks."""
-    p, A = len(theta), len(levels)
-    G = np.zeros((p, p))
-    g = np.zeros(p)
-    K = np.zeros((A, p))
-    squares = 0.0
-    count = 0
-    H, E = np.zeros(windows * A), np.zeros(windows * A)
-    for features, rewards, arms, window in rounds:
-        n, expected = len(rewards), features @ theta + levels[arms]
-        if noise is None:
-            expected = special.expit(expected)
-        h = expected * (1.0 - expected) if noise is None else np.full(n, 1.0 / noise)
-        e, weighted = (rewards - expected) / (noise or 1.0), features * h[:, None]
-        G += features.T @ weighted
-        g += features.T @ e
-        K += sparse.csr_array((np.ones(n), arms, np.arange(n + 1)), (n, A)).T @ weighted
-        cell = window * A + arms
-        H += np.bincount(cell, h, windows * A)
-        E += np.bincount(cell, e, windows * A)
-        squares, count = squares + float(e @ e), count + n
-    return LevelSums(
-        G, g, K, H.reshape(windows, A), E.reshape(windows, A), squares, count
-    )
-
-
-def fit_levels(
-    rounds: Callable[[], Iterable[Rounds]],
-    *,
-    dim: int,
-    arms: int,
-    windows: int,
-    clicks: bool,
-) -> ArmLevels:
-    """Levels of arms and what they share, by Newton's method; rounds: makes a new pass over the log.
-
-    A step eliminates the levels: with 1/l_a = H_a + 1/τ², (G − ΣlKKᵀ)Δθ = g − ΣlK(E − α/τ²). τ² is the
-    likeliest one of α + E/H ~ N(0, τ² + 1/H).
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> codes, x = rng.integers(400, size=20_000), rng.normal(size=20_000)
-    >>> rewards = 0.5 * rng.normal(size=400)[codes] + 2.0 * x + rng.normal(size=20_000)
-    >>> whole = (np.column_stack([np.ones(20_000), x]), rewards, codes, np.zeros(20_000, dtype=int))
-    >>> levels = fit_levels(lambda: [whole], dim=2, arms=400, windows=1, clicks=False)
-    >>> round(float(levels.theta[1]), 1), round(levels.spread, 2)
-    (2.0, 0.25)
-    """
-    theta = np.zeros(dim)
-    levels = np.zeros(arms)
-    spread = 1.0
-    noise = None if clicks else 1.0
-    least = 0.0
-    for _ in range(ARM.level_passes):
-        sums = sum_levels(rounds(), theta, levels, windows, noise)
-        before = spread
-        least = least or max(EXACT * sums.squares / sums.rounds, TINY)
-        H = sums.H.sum(axis=0)
-        E = sums.E.sum(axis=0)
-        spread = _likeliest_spread(H, E, levels, spread, noise or 1.0)
-        # Eliminating the levels leaves p unknowns: l_a = 1/(H_a + 1/τ²).
-        left = 1.0 / (H + 1.0 / spread)
-        pull = E - levels / spread
-        faint = ARM.faint_ridge * np.diag(np.diagonal(sums.G) + TINY)
-        system = sums.G - (sums.K.T * left) @ sums.K + faint
-        move = np.linalg.solve(system, sums.g - sums.K.T @ (left * pull))
-        largest = float(np.abs(move).max())
-        if clicks and largest > ARM.largest_move:
-            move *= ARM.largest_move / largest
-        theta = theta + move
-        levels = levels + left * (pull - sums.K @ move)
-        settled = largest <= ARM.level_tolerance * float(np.abs(theta).max())
-        if noise is not None:
-            # A level counts for the share of it that its rounds determine.
-            free = max(sums.rounds - dim - float((left * H).sum()), 1.0)
-            unexplained = max(sums.squares * noise**2 / free, least)
-            settled &= abs(unexplained - noise) <= ARM.level_tolerance * noise
-            noise = unexplained
-        if settled and abs(spread - before) <= ARM.level_tolerance * spread:
-            break
-    sums = sum_levels(rounds(), theta, levels, windows, noise)
-    drift = level_drift(sums.H, sums.E)
-    # A scalar Kalman filter per arm over the windows; the last one speaks of its middle.
-    step = ARM.walk_variance * drift / windows
-    mean = np.zeros(arms)
-    variance = np.full(arms, spread + drift)
-    for i, (H, E) in enumerate(zip(sums.H, sums.E, strict=True)):
-        if i:
-            variance = variance + step
-        variance = variance / (1.0 + variance * H)
-        mean = mean + variance * (E - H * (mean - levels))
-    return ArmLevels(
-        theta=theta,
-        fitted=levels,
-        levels=mean,
-        variances=variance + 0.5 * step,
-        spread=spread,
-        step=ARM.walk_variance * drift / sums.rounds,
-    )
-
-
-def _likeliest_spread(
-    H: Array, E: Array, levels: Array, spread: float, noise: float
-) -> float:
-    """Return τ² after steps of expectation–maximisation: the mean of E[α²] over the arms that were seen.
-
-    α + E/H ~ N(0, τ² + 1/H) gives α the mean lHc and the variance l = 1/(H + 1/τ²), c = α + E/H.
-    """
-    seen = H > 0.0
-    center = levels + E / np.where(seen, H, 1.0)
-    for _ in range(ARM.spread_steps):
-        left = 1.0 / (H + 1.0 / spread)
-        squares = (left * H * center) ** 2 + left
-        spread = max(float(squares[seen].mean()), ARM.least_spread * noise)
-    return spread
-
-
-def level_drift(H: Array, E: Array) -> float:
-    """Variance of the levels of arms between windows, pooled over arms (DerSimonian and Laird 1986); 0 unless
-    it is clear. H, E: (m, A), information and scores.
-    """
-    H = np.where(ARM.least_information <= H, H, 0.0)
-    known = H > 0.0
-    E = np.where(known, E, 0.0)
-    total = np.maximum(H.sum(axis=0), TINY)
-    # Cochran's Q about each arm's mean: χ² with one degree of freedom less than windows per arm.
-    departures = E - H * (E.sum(axis=0) / total)
-    statistic = float((departures**2 / np.where(known, H, 1.0)).sum())
-    freedom = float(np.maximum(known.sum(axis=0) - 1, 0).sum())
-    excess = statistic - freedom
-    # Its expectation exceeds that by the drift times this weight.
-    weight = float((total - (H**2).sum(axis=0) / total).sum())
-    if weight <= 0.0 or excess <= ARM.drift_errors * np.sqrt(2.0 * freedom):
-        return 0.0
-    return excess / weight
-
-
 class StandardizedCatalogue(NamedTuple):
     """Features of the arms (A, c) with mean 0 and variance 1, and their means and scales (c,)."""
 
@@ -501,6 +300,8 @@ class ArmStatistics:
         Arms may drift together in proportion to a linear combination of arm features.
     missing : tuple of MissingColumn
         Context features that indicate missing values of other context features.
+    noise_inflation : array, shape (p,)
+        By which sampling variances exceed those of equal noise (`unequal_noise`); empty if that is not known.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -523,6 +324,16 @@ class ArmStatistics:
     catalogue: Array = field(default_factory=lambda: np.zeros((0, 0)))
     terms: Array = field(default_factory=lambda: np.zeros((0, 0)))
     missing: tuple[MissingColumn, ...] = ()
+    noise_inflation: Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def blocks(self) -> tuple[Array, Array]:
+        """Λ and η of the arms' own coefficients, (m, A, own, own) and (m, A, own)."""
+        arms, own, count = self.layout.arms, self.layout.own, self.layout.own_dim
+        inside = self.information[:, :count, :count]
+        whole = inside.reshape(-1, arms, own, arms, own)
+        blocks = np.ascontiguousarray(np.einsum("makal->makl", whole))
+        return blocks, self.layout.by_arm(self.scores)
 
     @property
     def common_directions(self) -> Array:
@@ -645,7 +456,16 @@ class ArmStatistics:
                 own = features[index == i]
                 gram[i] += own.T @ own
                 cross[i] += own.T @ reward[index == i]
-        return cls._of_rewards(gram, cross, float(r @ r), frame)
+        statistics = cls._of_rewards(gram, cross, float(r @ r), frame)
+        return statistics.with_unequal_noise(ArmSample(z, played, r, 1.0, window))
+
+    def with_unequal_noise(self, sample: ArmSample) -> ArmStatistics:
+        """Return the statistics with what some of the rounds say of noise that is not equal everywhere."""
+        slopes = sample.contexts.shape[1] - self.layout.own
+        crossed = self.layout.shared // max(slopes, 1) - 1
+        table = self.catalogue[:, : max(crossed, 0)]
+        inflation = unequal_noise(self.layout, sample, table, self.noise_variance)
+        return replace(self, noise_inflation=inflation)
 
     @classmethod
     def from_features(
@@ -658,14 +478,7 @@ class ArmStatistics:
         arms = phi[:, : layout.own_dim : layout.own].argmax(axis=1)
         shared = phi[:, layout.own_dim : layout.own_dim + features.width - layout.own]
         contexts = np.hstack([layout.by_arm(phi).sum(axis=1), shared])
-        crossed = (
-            len(features.catalogue_names)
-            if features.coding == "own"
-            else features.crossed
-        )
-        table = np.zeros((layout.arms, 0))
-        if features.catalogue is not None and crossed:
-            table = features.catalogue[:, :crossed]
+        table = features.explaining
         window = _window_of(windows, len(phi))
         statistics = cls._of_rounds(layout, contexts, arms, r, window, table, None)
         return replace(
@@ -695,16 +508,11 @@ class ArmStatistics:
             features.width - layout.own, layout.shared
         )
         square = to_context @ gram.sum(axis=0) @ to_context.T / rounds.sum()
-        table = (
-            np.zeros((layout.arms, 0))
-            if features.catalogue is None
-            else features.catalogue
-        )
         frame = _Frame(
             layout=layout,
             rounds=np.round(rounds),
             context_square=square,
-            catalogue=table,
+            catalogue=features.catalogue,
             terms=features.catalogue_terms[1],
             missing=missing_columns(features.context, features.context_names),
         )
@@ -724,13 +532,14 @@ class ArmStatistics:
         are merged for it where they are too short to leave anything; drift between these counts as noise.
         """
         total = float(frame.rounds.sum())
-        explained, used = _explained(gram, cross)
+        layout = frame.layout
+        explained, used = _explained(gram, cross, layout)
         parts = len(gram)
         while total - used < ARM.least_freedom * total and parts > 1:
             parts = (parts + 1) // 2
             starts = np.arange(parts) * len(gram) // parts
             explained, used = _explained(
-                np.add.reduceat(gram, starts), np.add.reduceat(cross, starts)
+                np.add.reduceat(gram, starts), np.add.reduceat(cross, starts), layout
             )
         if total <= used:
             raise InputError(
@@ -759,6 +568,53 @@ class ArmStatistics:
             link="logit",
             scale=1.0,
         )
+
+
+def unequal_noise(
+    layout: ArmLayout, sample: ArmSample, catalogue: Array, noise_variance: float
+) -> Array:
+    """Return how far noise that depends on context or arm raises sampling variances (p,), at least 1.
+
+    The profit of a loan varies with its amount. Least squares leaves e in every window. With A = (Σφφᵀ)⁻¹
+    the variance of coefficient j is (A Σe²φφᵀ A)_jj (White 1980), and s²A_jj if all rounds have noise s².
+    """
+    robust, equal = np.zeros((2, layout.dim))
+    used = np.arange(0, len(sample.arms), max(len(sample.arms) // ARM.noise_rounds, 1))
+    for at, rows in _independent_fits(layout, sample, used):
+        phi = layout.features(sample.contexts[rows], sample.arms[rows], catalogue)
+        phi = phi[:, at]
+        left = len(rows) - phi.shape[1]
+        if left < phi.shape[1]:
+            continue
+        rewards = sample.rewards[rows]
+        A = np.linalg.pinv(phi.T @ phi, hermitian=True)
+        errors = rewards - phi @ (A @ (phi.T @ rewards))
+        # The coefficients take their share of the noise.
+        squares = errors**2 * (len(rows) / left)
+        robust[at] += squares @ (phi @ A) ** 2
+        equal[at] += noise_variance * np.diagonal(A)
+    ratio = np.divide(robust, equal, out=np.ones(layout.dim), where=equal > 0.0)
+    return np.maximum(ratio, 1.0)
+
+
+def _independent_fits(
+    layout: ArmLayout, sample: ArmSample, used: np.ndarray[Any, Any]
+) -> Iterator[tuple[slice, np.ndarray[Any, Any]]]:
+    """Yield coefficients that are fitted together and their rows: arms that share nothing one by one, and
+    every window by itself if it has enough rounds.
+    """
+    everything = [(slice(0, layout.dim), used)]
+    of_arms = [
+        (layout.arm(arm), used[sample.arms[used] == arm]) for arm in range(layout.arms)
+    ]
+    for at, rows in everything if layout.shared else of_arms:
+        windows = sample.windows[rows]
+        count = windows.max(initial=0) + 1
+        if len(rows) < ARM.rounds_per_column * (at.stop - at.start) * count:
+            yield at, rows
+            continue
+        for window in range(count):
+            yield at, rows[windows == window]
 
 
 class _Frame(NamedTuple):
@@ -802,18 +658,24 @@ def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
     return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
 
 
-def _explained(gram: Array, cross: Array) -> tuple[float, int]:
+def _explained(gram: Array, cross: Array, layout: ArmLayout) -> tuple[float, int]:
     """Sum of squares that coefficients of their own in every window (m, p) explain, and how many they are."""
     explained, used = 0.0, 0
     # A column that is 0 in a window but for rounding would be scaled up to noise there.
     least = CONSTANT * np.diagonal(gram.sum(axis=0))
+    # Arms that share nothing are regressed one by one.
+    parts = [slice(None)]
+    if not layout.shared:
+        parts = [layout.arm(arm) for arm in range(layout.arms)]
     for G, b in zip(gram, cross, strict=True):
-        seen = np.flatnonzero(np.diagonal(G) > least)
-        if not len(seen):
-            continue
-        solution, rank = _least_squares(G[np.ix_(seen, seen)], b[seen])
-        explained += float(solution @ b[seen])
-        used += rank
+        informed = np.diagonal(G) > least
+        for part in parts:
+            seen = np.arange(layout.dim)[part][informed[part]]
+            if not len(seen):
+                continue
+            solution, rank = _least_squares(G[np.ix_(seen, seen)], b[seen])
+            explained += float(solution @ b[seen])
+            used += rank
     return explained, used
 
 

@@ -51,9 +51,9 @@ from invariant_bandits.decomposition.drift_tests import (
     drift_limit,
     drift_misfit,
     informing_windows,
-    missing_inflation,
+    variance_inflation,
 )
-from invariant_bandits.decomposition.fit_constants import ARM, PRIOR
+from invariant_bandits.decomposition.fit_constants import ARM, PRIOR, TINY
 from invariant_bandits.decomposition.log_end import (
     break_end,
     join_ends,
@@ -329,7 +329,9 @@ class DriftPrior:
         count, coordinates = layout.dim, np.eye(layout.dim)
         directions = np.vstack([coordinates, plain.along.T])
         sizes = np.append(plain.own, plain.sizes)
-        inflation = missing_inflation(statistics, plain.windows.mean, plain.own)
+        of_coefficients = variance_inflation(statistics, plain.windows.mean, plain.own)
+        squares = directions**2
+        inflation = squares @ of_coefficients / squares.sum(axis=1).clip(TINY)
         tests = assess_drift(plain, layout, directions, sizes, inflation)
         p_values = tests.p_values
         if statistics.link == "logit":
@@ -348,7 +350,7 @@ class DriftPrior:
         variances[:count] = own_estimates.variance
         evidence = EffectEvidence(
             estimate=estimates,
-            error=np.sqrt(variances),
+            error=np.sqrt(inflation * variances),
             variance=sizes,
             p_value=p_values,
             detectable=tests.detectable,

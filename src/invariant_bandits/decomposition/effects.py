@@ -17,6 +17,11 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.arm_deviations import (
+    fit_deviations,
+    shared_statistics,
+    statistics_by_arm,
+)
 from invariant_bandits.decomposition.arm_effects import (
     ConditionedWindows,
     condition_windows,
@@ -27,6 +32,7 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import (
     DRIFTS,
+    LEAST_WEIGHT,
     NOT_DETECTED,
     SUPPORTED,
     InvariantSubspaceDecomposition,
@@ -35,13 +41,18 @@ from invariant_bandits.decomposition.estimator import (
     mixture_name,
     readable_directions,
 )
+from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.decomposition.paths import CoefficientPaths, detectable_drift
 from invariant_bandits.decomposition.split import constancy_test
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import TIMES, ArmFeatures
+from invariant_bandits.features.arm_maps import TIMES, ArmFeatures, one_arm
+from invariant_bandits.features.catalogue import EVERY_ARM
+from invariant_bandits.features.sharing import has_binary_rewards
 
 BREAK_LEVEL = 0.01
 """Of the test that one break, or a line, explains the path."""
+MOVING_LEVEL = 0.01
+"""Of the test that decides whether a drifting mixture bears the name of a feature; its block was tested at a
+stricter level."""
 INTERVAL = 1.959964
 """Standard errors to either side of a 95 % interval: the 97.5 % quantile of a normal."""
 LEVEL, SHARED = "level", "all arms"
@@ -222,7 +233,7 @@ class _ComputedPaths(NamedTuple):
 
 def effect_paths(model: Any) -> list[EffectPath]:
     """Every effect of a model, drifting ones first, then by their p-values."""
-    if isinstance(model.feature_map, ArmFeatures):
+    if model.feature_map.has_levels:
         return list(_paths_of_arms(model))
     paths = direction_effects(model.decomposition)
     if has_binary_rewards(model.moments):  # differences of probabilities
@@ -240,8 +251,10 @@ def _paths_of_arms(model: Any) -> list[EffectPath]:
     known = _computed_paths.get(model)
     if known is not None and all(map(is_, known.inputs, inputs)):
         return known.paths
-    population = model.feature_map.population
-    paths = _strongest_first(_of_arms(population, *model.arm_evidence()))
+    paths = []
+    for evidence in model.arm_evidence():
+        paths += _of_arms(*evidence)
+    paths = _strongest_first(paths)
     _computed_paths[model] = _ComputedPaths(inputs, paths)
     return paths
 
@@ -260,12 +273,83 @@ def effect_name(features: ArmFeatures, effect: Effect, dim: int) -> tuple[str, s
     if effect.arm >= 0:
         return features.labels[effect.arm], names[effect.coefficient]
     if effect.place < dim:
-        return SHARED, features.names[effect.place]
+        owner = features.labels[0] if len(features.labels) == 1 else SHARED
+        return owner, features.names[effect.place]
     terms, place = features.catalogue_terms[0], effect.place - dim
     if place < own * len(terms):
         return terms[place // own], names[place % own]
     term, slope = divmod(place - own * len(terms), slopes)
     return terms[term], names[1 + slope]
+
+
+class ArmEvidence(NamedTuple):
+    """What a log says of labelled arms that are fitted together.
+
+    Attributes
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    prior : DriftPrior
+        Of their coefficients.
+    statistics : ArmStatistics
+        Per window.
+    """
+
+    features: ArmFeatures
+    prior: DriftPrior
+    statistics: ArmStatistics
+
+
+def arm_evidence(
+    features: ArmFeatures, statistics: ArmStatistics, known: Any
+) -> tuple[ArmEvidence, ...]:
+    """Return what a log says of its arms: of all together or, of many coefficients, arm by arm.
+
+    Many coefficients are judged by the rounds of each arm alone, and by all rounds for what arms share.
+
+    Parameters
+    ----------
+    features : ArmFeatures
+        Of the arms.
+    statistics : ArmStatistics
+        Of the same coefficients.
+    known : DriftPrior, or anything else
+        The prior that the model's policy has; it is used if it is one of arms.
+    """
+    is_known = isinstance(known, DriftPrior) and known.population is not None
+    if not features.is_wide:
+        prior = known if is_known else DriftPrior.from_arms(statistics)
+        return (ArmEvidence(features, prior, statistics),)
+    deviations = fit_deviations(statistics)
+    played = np.flatnonzero(statistics.rounds.sum(axis=0) > 0)
+    alone = statistics_by_arm(statistics, deviations)
+    # The rule of Holm holds within a part, and the level is split over the parts.
+    level = PRIOR.drift_level / (1 + len(played))
+    drift = np.zeros(statistics.layout.dim)
+    evidence = []
+    for arm in played.tolist():
+        part = _evidence_of_part(features, features.labels[arm], alone[arm], level)
+        own = drift[statistics.layout.arm(arm)]
+        for effect in part.prior.effects:
+            if effect.drifts:
+                own[effect.place] = effect.drift**2
+        evidence.append(part)
+    shared = shared_statistics(statistics, deviations, drift)
+    return (_evidence_of_part(features, EVERY_ARM, shared, level), *evidence)
+
+
+def _evidence_of_part(
+    features: ArmFeatures, label: str, statistics: ArmStatistics, level: float
+) -> ArmEvidence:
+    """Return what statistics of one arm say, its drift tested at this level."""
+    prior = DriftPrior.from_arms(statistics)
+    population = replace(prior.arms, drift_level=level)
+    slopes = features.context_names[1 : statistics.layout.dim]
+    return ArmEvidence(
+        features=one_arm(label, slopes),
+        prior=replace(prior, population=population),
+        statistics=statistics,
+    )
 
 
 def _of_arms(
@@ -397,7 +481,6 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     """
     basis = readable_directions(fit)
     weights = direction_weights(fit, basis)
-    feature_names = fit.names(len(basis))
     covariance = fit.window_covariances_.mean(axis=0)
     feature_scale = np.sqrt(np.diagonal(covariance))
     mixture_scale = np.sqrt(np.diagonal(basis.T @ covariance @ basis))
@@ -406,54 +489,114 @@ def direction_effects(fit: InvariantSubspaceDecomposition) -> list[EffectPath]:
     )
     features = _Coefficients.of(fit.paths_.along(np.diag(feature_scale)))
     level = fit.alpha / len(fit.blocks_)
-    tested = (
-        fit.recipe_used_ != "published"
-    )  # its windows overlap, so that these tests do not hold
-    single = _single_features(weights)
+    # The windows of the published recipe overlap, so that these tests do not hold.
+    tested = fit.recipe_used_ != "published"
+    naming = _Naming(fit, weights, mixtures, features, np.log(level), tested)
+    shown = naming.directions()
     paths = []
     for block, columns in enumerate(fit.blocks_):
         verdict, varies = block_verdict(fit, block), bool(fit.varies_[block])
-
-        def contradicts(
-            feature: int, block: int = block, varies: bool = varies
-        ) -> bool:
-            """Whether a feature's own coefficient says another thing than the block.
-
-            One feature of several may stay as it is in a block that drifts.
-            """
-            if not tested or not fit.testable_[block]:
-                return False
-            if varies and len(fit.blocks_[block]) > 1:
-                return False
-            drifts = features.log_p_values[feature] <= np.log(level)
-            return bool(drifts != varies)
-
-        shown: dict[int, tuple[str, _Coefficients, int]] = {}
-        for j in columns.tolist():
-            feature = single.get(j)
-            if feature is not None and not contradicts(feature):
-                shown[j] = (feature_names[feature], features, feature)
-            else:
-                name = mixture_name(weights[:, j], feature_names)
-                shown[j] = (name, mixtures, j)
+        in_block = {j: shown[j] for j in columns.tolist() if j in shown}
         alone = {
-            j: float(table.log_p_values[place])
-            for j, (_, table, place) in shown.items()
+            j: float(direction.table.log_p_values[direction.position])
+            for j, direction in in_block.items()
         }
         if tested and (
             len(columns) == 1 or not varies
         ):  # the block was tested as a whole
             alone = dict.fromkeys(alone, float(fit.log_p_values_[block]))
-        limit = max(float(np.log(level)), min(alone.values()))
+        limit = max(float(np.log(level)), min(alone.values(), default=0.0))
         for j, log_p in alone.items():
-            name, table, place = shown[j]
+            name, table, position = in_block[j]
             p_value = (
                 float(np.exp(log_p)) if tested and fit.testable_[block] else np.nan
             )
-            evidence = table.evidence(place, level, p_value, varies and log_p <= limit)
-            path = _path(("", name), evidence, *table.path(place))
+            evidence = table.evidence(
+                position, level, p_value, varies and log_p <= limit
+            )
+            path = _path(("", name), evidence, *table.path(position))
             paths.append(replace(path, drifts=verdict == DRIFTS, of_block=verdict))
     return _strongest_first(paths)
+
+
+class _ShownDirection(NamedTuple):
+    """A direction's name, and the table and the position in it of the coefficients that are shown."""
+
+    name: str
+    table: _Coefficients
+    position: int
+
+
+class _Naming(NamedTuple):
+    """What names directions: weights (p, d) of features, coefficients of both, and a test's level."""
+
+    fit: InvariantSubspaceDecomposition
+    weights: Array
+    mixtures: _Coefficients
+    features: _Coefficients
+    log_level: float
+    tested: bool
+
+    def directions(self) -> dict[int, _ShownDirection]:
+        """Return the directions that are shown; the drift of one that is left out is told by others."""
+        single = self._single_features()
+        shown = {j: self._as_feature(feature) for j, feature in single.items()}
+        named = set(single.values())
+        names = self.fit.names(len(self.weights))
+        moves = self.features.log_p_values <= np.log(MOVING_LEVEL)
+        drifting = np.repeat(self.fit.varies_, [len(b) for b in self.fit.blocks_])
+        order = np.concatenate(self.fit.blocks_).tolist()
+        for j, varies in zip(order, drifting.tolist(), strict=True):
+            if j in single:
+                continue
+            parts = self.weights[:, j]
+            if varies and self.tested:
+                parts = _moving_parts(parts, moves)
+                # Other directions may bear the names of the features that move.
+                untold = set(np.flatnonzero(parts).tolist()) - named
+                if len(untold) == 1:
+                    shown[j] = self._as_feature(*untold)
+                    named |= untold
+                if len(untold) < 2:
+                    continue
+            shown[j] = _ShownDirection(mixture_name(parts, names), self.mixtures, j)
+        return shown
+
+    def _as_feature(self, feature: int) -> _ShownDirection:
+        name = self.fit.names(len(self.weights))[feature]
+        return _ShownDirection(name, self.features, feature)
+
+    def _single_features(self) -> dict[int, int]:
+        """Features that directions are named by, unless their own coefficients contradict the blocks."""
+        candidates = _single_features(self.weights)
+        return {
+            j: candidates[j]
+            for block, columns in enumerate(self.fit.blocks_)
+            for j in columns.tolist()
+            if j in candidates and not self._contradicts(candidates[j], block)
+        }
+
+    def _contradicts(self, feature: int, block: int) -> bool:
+        """Whether a feature's own coefficient says another thing than the block.
+
+        One feature of several may stay as it is in a block that drifts.
+        """
+        varies = bool(self.fit.varies_[block])
+        if not self.tested or not self.fit.testable_[block]:
+            return False
+        if varies and len(self.fit.blocks_[block]) > 1:
+            return False
+        drifts = self.features.log_p_values[feature] <= self.log_level
+        return bool(drifts != varies)
+
+
+def _moving_parts(weights: Array, moves: Array) -> Array:
+    """Return the weights (p,) of a drifting mixture, 0 where a feature's own coefficient stays as it is.
+
+    All of them are returned if no feature of the log moves by itself.
+    """
+    named = np.abs(weights) >= LEAST_WEIGHT * np.abs(weights).max()
+    return weights * (named & moves) if moves.any() else weights
 
 
 def _single_features(weights: Array) -> dict[int, int]:

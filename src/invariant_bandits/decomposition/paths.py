@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -123,20 +123,14 @@ def missing_columns(
 
     mean: of all features of the map, 0 if not given, as after standardising.
     """
-    place, result = {name: j for j, name in enumerate(names)}, []
-    _, shift, scale = features.standardisation()
-    shares = dict(
-        zip(
-            features.names, shift + scale * (0.0 if mean is None else mean), strict=True
-        )
-    )
-    for column in () if features.centre else features.columns:
+    place = {name: j for j, name in enumerate(names)}
+    shares = features.missing_shares(mean)
+    result = []
+    for column in features.columns:
         *values, indicator = column.features
         known = tuple(place[name] for name in values if name in place)
-        if column.marks_missing and known and indicator in place:
-            result.append(
-                MissingColumn(known, place[indicator], float(shares[indicator]))
-            )
+        if known and indicator in place and indicator in shares:
+            result.append(MissingColumn(known, place[indicator], shares[indicator]))
     return tuple(result)
 
 

@@ -1,4 +1,3 @@
 """Names of `ib.evaluation`, each imported when it is first used."""
 
 from .logged import Feedback as Feedback
-from .logged import read_feedback as read_feedback

@@ -24,29 +24,25 @@ from invariant_bandits.evaluation.estimators import (
     predict_rewards,
 )
 from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.propensities import (
     Calibration,
     calibration,
     with_propensities,
 )
 from invariant_bandits.evaluation.tuning import SIMPLE, Tuning, tune
-from invariant_bandits.logs.arm_features import ArmFeatures, silent_context
-from invariant_bandits.logs.feature_maps import FeatureOptions
+from invariant_bandits.features.arm_maps import ArmFeatures
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.pruning import fewest_rounds
-from invariant_bandits.model.fit import PolicyStart, caution_of
+from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
+from invariant_bandits.logs.windows import edges_within
+from invariant_bandits.model.fit import caution_of, fitted_spec
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import (
-    Contender,
-    Maker,
-    checked_makers,
-    find_policy,
-)
+from invariant_bandits.policies.registry import PolicySpec, find_policy, policy_specs
 
 if TYPE_CHECKING:
     import pandas
@@ -357,16 +353,17 @@ class Comparison(plotting.ShownInNotebooks):
         rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(
             self.policies
         )
-        for line in reversed(self.lines):  # the preferred estimator of a policy last
+        # The preferred estimator of a policy comes last.
+        for line in reversed(self.lines):
             gain = line.against_log
-            rows[line.policy] = (
-                (gain.value, gain.low, gain.high) if gain.concludes else None
-            )
+            interval = (gain.value, gain.low, gain.high)
+            rows[line.policy] = interval if gain.concludes else None
         return plotting.difference_chart(rows, axes=axes, theme_name=theme)
 
     def headline(self) -> list[str]:
         """How the first policy compares with the best simple one and with the log, in a few sentences."""
-        first, rounds = self.policies[0], f"{self.fitted_rounds:,} rounds"
+        first = self.policies[0]
+        rounds = f"{self.fitted_rounds:,} rounds"
         return [
             *self._against_simple(),
             f"{first} against what the log did: {self.verdict(first)}.",
@@ -376,7 +373,8 @@ class Comparison(plotting.ShownInNotebooks):
 
     def _against_simple(self) -> list[str]:
         """Who is ahead, the first policy or the reference. First of all whether a simple policy is."""
-        first, rival = self.policies[0], self.reference
+        first = self.policies[0]
+        rival = self.reference
         line = self.line(first)
         if (
             line is None
@@ -385,7 +383,8 @@ class Comparison(plotting.ShownInNotebooks):
             or not line.against_reference.concludes
         ):
             return []
-        gain, name = line.against_reference, self.with_settings(rival)
+        gain = line.against_reference
+        name = self.with_settings(rival)
         if rival in self.simple[:1]:
             name += ", the best simple policy of the rounds before"
         ends = (gain.low, gain.high) if gain.value >= 0.0 else (-gain.high, -gain.low)
@@ -403,9 +402,12 @@ class Comparison(plotting.ShownInNotebooks):
                 best = other
                 above = its_line.value.value - line.value.value
         if best != first:
-            more = f"{self.with_settings(best)} has the highest estimate, {above:.3g} above {first}"
-            picked = "It is picked afterwards, so it looks better than it is."
-            sentences.insert(0, f"A simple policy may be ahead: {more}. {picked}")
+            sentences.insert(
+                0,
+                f"A simple policy may be ahead: {self.with_settings(best)} has the highest "
+                f"estimate, {above:.3g} above {first}. It is picked afterwards, so it looks "
+                "better than it is.",
+            )
         return sentences
 
     def summary(self) -> str:
@@ -415,46 +417,51 @@ class Comparison(plotting.ShownInNotebooks):
             lines += ["", *self._table()]
         lines += ["", "Would it have helped?"]
         for name, share in self.agreement.items():
-            agrees = f" (it agrees with the log in {100.0 * (share or 0.0):.0f} % of the rounds)"
-            known = "" if share is None else agrees
-            lines.append(f"  {self.with_settings(name)}: {self.verdict(name)}{known}")
+            line = f"  {self.with_settings(name)}: {self.verdict(name)}"
+            if share is not None:
+                line += (
+                    f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
+                )
+            lines.append(line)
         if self.calibration is not None:
             lines += ["", f"Propensities: {self.calibration.words}."]
-        assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
-        return "\n".join(
-            [*lines, "", *(f"Note: {note}." for note in [*self.notes, *assumed])]
-        )
+        lines.append("")
+        lines += [f"Note: {note}." for note in self.notes]
+        for name, words in self.assumptions().items():
+            lines.append(f"Note: {name}: {words}.")
+        return "\n".join(lines)
 
     def _table(self) -> list[str]:
         wide = max(20, *(len(name) for name in self.policies))
         against = f"against {self.reference}" if self.reference else ""
-        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
-        lines = [f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
+        lines = [
+            f"{'policy':<{wide}} {'by':<7} {'value per round':<28} {'against the log':<28} "
+            f"{against:<28} {'eff. rounds':>11}"
+        ]
         for line in self.lines:
-            rival = (
-                ""
-                if self.reference in (None, line.policy)
-                else line.against_reference.interval
+            rival = ""
+            if self.reference not in (None, line.policy):
+                rival = line.against_reference.interval
+            lines.append(
+                f"{line.policy:<{wide}} {line.estimator:<7} {line.value.interval:<28} "
+                f"{line.against_log.interval:<28} {rival:<28} "
+                f"{line.value.effective_sample:>11,.0f}"
             )
-            cells = (
-                f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
-            )
-            rounds = f"{line.value.effective_sample:>11,.0f}"
-            lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
         return lines
 
     __str__ = summary
 
     def __repr__(self) -> str:
-        estimators = (
-            ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
+        estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines))
+        return (
+            f"Comparison({', '.join(self.policies)}; by {estimators or 'nothing'};"
+            f" {self.logged.rounds:,} rounds)"
         )
-        return f"Comparison({', '.join(self.policies)}; by {estimators}; {self.logged.rounds:,} rounds)"
 
 
 def compare(
     feedback: Any,
-    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
+    policies: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     fit_fraction: float = 0.5,
     fit_until: Any = None,
@@ -475,7 +482,7 @@ def compare(
 
     Parameters
     ----------
-    feedback : Feedback, LoggedFeedback, or a log as `read_feedback` takes it
+    feedback : Feedback, LoggedFeedback, or a log as `open_log` takes it
         The logged rounds.
     policies : name -> maker, or registered names, optional
         Policies to compare: registered names, with options as in "linucb-warm,exploration=0.3", or makers
@@ -536,7 +543,7 @@ def compare(
     """
     one_of("propensities", propensities, ("logged", "estimated", "uniform"))
     one_of("settings", settings, ("tuned", "published", "both"))
-    makers = checked_makers(COMPARED if policies is None else policies)
+    specs = policy_specs(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     feedback, windows = _rounds_of(feedback, fit_fraction, windows, seed)
     coding = feedback.arm_features
@@ -550,7 +557,8 @@ def compare(
     )
     past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
-    checked, notes = None, _shared_slopes(coding)
+    checked = None
+    notes = _shared_slopes(coding)
     if not full:
         later, about_propensities = with_propensities(earlier, later, propensities)
         notes += about_propensities
@@ -565,9 +573,9 @@ def compare(
     logged = logged_value(later, confidence=confidence)
     tuning = Tuning()
     if asked and settings != "published":
-        count = len(makers)
+        count = len(specs)
         tuning = tune(
-            makers,
+            specs,
             earlier,
             asked[0],
             windows=windows,
@@ -576,13 +584,13 @@ def compare(
             jobs=jobs,
             progress=progress and (lambda done, total: progress(done, total + count)),
         )
-        makers = tuning.applied(makers, beside=settings == "both")
+        specs = tuning.applied(specs, beside=settings == "both")
         notes += tuning.notes
     simple = tuning.simple()
     wanted = (*simple, REFERENCE)[0] if reference is None else reference
-    named = wanted if wanted in makers else None
+    named = wanted if wanted in specs else None
     doubt = None if checked is None else checked.doubt
-    pairs = max(comb(len(makers), 2), 1)
+    pairs = max(comb(len(specs), 2), 1)
     evaluation = PolicyEvaluation(
         asked=asked,
         logged=logged,
@@ -602,9 +610,9 @@ def compare(
         coded_past = Past.from_feedback(coded_earlier, later.rounds, windows, edges)
 
     def answers_of(name: str) -> Answers:
-        simple = _is_simple(makers[name])
+        simple = _is_simple(specs[name])
         task = EvaluationTask(
-            maker=makers[name],
+            spec=specs[name],
             past=past if simple else coded_past,
             earlier=earlier if simple else coded_earlier,
             later=later if simple else coded_later,
@@ -615,15 +623,15 @@ def compare(
         return evaluation.answers(name, task)
 
     answers: dict[str, Answers] = {}
-    first = [name for name in makers if name == named]
-    others = [name for name in makers if name != named]
+    first = [name for name in specs if name == named]
+    others = [name for name in specs if name != named]
     # The others are compared with the reference, which must have its answers before.
     for names, processes in ((first, 1), (others, jobs)):
         for index, outcome in map_unordered(answers_of, names, processes):
             answers[names[index]] = outcome
             if progress is not None:
-                progress(tuning.plays + len(answers), tuning.plays + len(makers))
-    answers = {name: answers[name] for name in makers}
+                progress(tuning.plays + len(answers), tuning.plays + len(specs))
+    answers = {name: answers[name] for name in specs}
     return Comparison(
         lines=tuple(line for answer in answers.values() for line in answer.lines),
         logged=evaluation.without_rounds(logged),
@@ -646,14 +654,14 @@ def compare(
     )
 
 
-def _is_simple(maker: Maker) -> bool:
+def _is_simple(spec: PolicySpec) -> bool:
     """Whether a policy is one that other policies are measured by: it has own slopes in every comparison."""
-    return isinstance(maker, Contender) and maker.kind in (*SIMPLE, "linucb")
+    return spec.kind is None and spec.name in (*SIMPLE, "linucb")
 
 
 def _shared_slopes(coding: ArmFeatures | None) -> list[str]:
     """What the context cannot change in the policies that are not simple, as notes."""
-    silent = None if coding is None else silent_context(coding)
+    silent = None if coding is None else coding.silent_context()
     if silent is None:
         return []
     return [f"{silent}. The simple policies that it is compared with have own slopes"]
@@ -667,8 +675,8 @@ def _rounds_of(
         return source, windows
     read = source
     if not isinstance(read, LoggedFeedback):
-        read = read_feedback(
-            source, fit_fraction=fit_fraction, windows=windows, seed=seed
+        read = open_log(source).feedback(
+            fit_fraction=fit_fraction, windows=windows, seed=seed
         )
     return read.feedback, min(windows, read.windows)
 
@@ -701,7 +709,7 @@ def expected_value(
     features : FeatureOptions, optional
         As `fit_logs` was given them.
     weight_missing : sequence of str
-        As in `read_feedback`.
+        Columns on which it depends whether a reward is missing, as in `Log.feedback`.
     latest : int
         How many of the last rounds to look at.
 
@@ -714,25 +722,16 @@ def expected_value(
     if not schema.has_offered:
         reason = "the log has the chosen actions only, so what others would have earned cannot be known"
         return {"known": False, "reason": reason}
-    if (
-        schema.propensity is None
-        and schema.rewards is None
-        and not schema.full_information
-    ):
+    if not (schema.propensity or schema.rewards or schema.full_information):
         return {"known": False, "reason": WITHOUT_PROPENSITIES}
-    entry = find_policy(model.policy_name)
-    start = PolicyStart(
-        name=model.policy_name,
-        exploration=exploration,
-        delta=delta,
-        caution=caution_of(model),
+    name = find_policy(model.policy_name).name
+    spec = fitted_spec(
+        name, exploration=exploration, delta=delta, caution=caution_of(model)
     )
-    chosen: dict[str, Any] = {entry.name: start.contender()}
+    chosen: dict[str, Any] = {name: spec}
     chosen.setdefault("frozen", "frozen")
     try:
-        read = read_feedback(
-            source,
-            schema,
+        read = open_log(source, schema).feedback(
             features=features,
             windows=model.moments.windows,
             latest=latest,
@@ -740,11 +739,11 @@ def expected_value(
             weight_missing=weight_missing,
         )
         feedback = read.feedback
-        if not entry.keeps_baseline and model.arms is None:
+        if not (spec.keeps_baseline or model.feature_map.has_levels):
             # Features count from the mean of the earlier choices, as the model's do.
             mean = feedback.split(0.5)[0].features.mean(axis=0)
             feedback = feedback.mapped(lambda rows: rows - mean)
-        edges = _edges(model.moments, feedback)
+        edges = _edges_of_half(model.moments, feedback)
         result = compare(
             feedback, chosen, settings="published", windows=read.windows, edges=edges
         )
@@ -775,21 +774,16 @@ def _plain_line(result: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated. None if the model's
-    windows are equal shares of the log: not by time, or ending with it and holding equally many rounds.
+def _edges_of_half(moments: WindowedMoments, feedback: Feedback) -> Array | None:
+    """Return edges in time of the windows of the earlier half.
 
-    The model's own edges as far as they lie within; the half begins and ends where its rounds do.
+    None if the windows of the model are equal shares of the log: not by time, or ending with it and holding
+    equally many rounds.
     """
     edges = moments.edges
-    times = feedback.split(0.5)[0].times
-    if edges is None or feedback.times is None or times is None:
+    if edges is None or feedback.times is None:
         return None
-    equal = edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2
-    chosen = [times[0]]
-    least = fewest_rounds(feedback.dim)
-    for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
-        inside = (times < edge).sum() - (times < chosen[-1]).sum()
-        if inside >= least and (times >= edge).sum() >= least:
-            chosen.append(edge)
-    return np.array([*chosen, times[-1]]) if len(chosen) > 1 and not equal else None
+    if edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2:
+        return None
+    half = feedback.split(0.5)[0]
+    return edges_within(moments, np.asarray(half.times), feedback.dim)

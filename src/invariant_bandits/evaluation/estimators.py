@@ -9,7 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,11 +23,11 @@ from invariant_bandits.evaluation.intervals import (
     estimated,
     mean_and_error,
 )
-from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
+from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.spill import StoredRows, collect_rows
-from invariant_bandits.policies.base import Policy, learn_from, own_propensities
+from invariant_bandits.policies.choice import Policy, as_policy
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker, build_policy
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Estimate])
@@ -66,7 +66,7 @@ class Predictions:
     def under(self, feedback: Feedback, target: Any) -> Array:
         """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
         return feedback.per_round(
-            lambda part, own, model: part.sums_per_round(own * model),
+            lambda part, chances, model: part.sums_per_round(chances * model),
             target,
             self.values,
         )
@@ -87,6 +87,7 @@ class Predictions:
             Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
             the rows are to be added up as if fully dependent.
         """
+        # Σ over the rounds of a block of the features that the target expects to play (blocks, p)
         sums = np.zeros_like(self.centers)
         for start, part, chances in in_parts(feedback, target):
             expected = part.sums_per_round(chances[:, None] * part.offered)
@@ -96,9 +97,11 @@ class Predictions:
         result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
             rounds = (self.block == b).sum()
+            # C = V·diag(λ)·Vᵀ: along each column of V the mean prediction errs by √λ times the distance.
             values, vectors = np.linalg.eigh(self.covariances[b])
             away = sums[b] / rounds - self.centers[b]
             share = float(rounds / self.known.sum())
+            # Rounding may leave an eigenvalue just below 0.
             result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
         return result
 
@@ -158,9 +161,10 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         covariances[b] = noise * inverse
 
     def predicted(part: Feedback, start: int) -> Array:
-        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
-        for b in np.unique(own):
-            inside = np.flatnonzero(own == b)
+        values = np.empty(len(part.offered))
+        block_of_round = block[start : start + part.rounds]
+        for b in np.unique(block_of_round):
+            inside = np.flatnonzero(block_of_round == b)
             rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
             values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
         return values
@@ -183,8 +187,8 @@ class EvaluationTask:
 
     Parameters
     ----------
-    maker : Maker
-        Makes the policy from the past. It is called once, and every play gets a copy of what it made.
+    spec : PolicySpec
+        Makes the policy from the past once; every play gets a copy of it.
     past : Past
         What the policy starts from.
     earlier : Feedback
@@ -199,7 +203,7 @@ class EvaluationTask:
         Of what an estimator draws.
     """
 
-    maker: Maker
+    spec: PolicySpec
     past: Past
     earlier: Feedback
     later: Feedback
@@ -214,7 +218,7 @@ class EvaluationTask:
 
     @cached_property
     def _built(self) -> Any:
-        return build_policy(self.maker, self.past)
+        return self.spec.build(self.past)
 
     def policy(self) -> Any:
         """A policy that knows the past and nothing else."""
@@ -228,7 +232,7 @@ class EvaluationTask:
     @cached_property
     def weights(self) -> Array:
         """Importance weights (n,) of the logged actions."""
-        return np.asarray(self.later.of_logged(self.target) / self.later.propensities)
+        return self.later.of_logged(self.target) / self.later.propensities
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,16 +358,12 @@ def chosen_estimators(
     assuming : bool
         Whether those that assume something are among all.
     """
-    if names is None:
-        entries = [
-            entry for entry in ESTIMATORS if assuming or entry.assumption is None
-        ]
-    else:
+    if names is not None:
         entries = [ESTIMATORS.find(name) for name in names]
-    return sorted(
-        (entry for entry in entries if entry.can_answer(feedback)),
-        key=lambda entry: entry.rank,
-    )
+    else:
+        entries = [entry for entry in ESTIMATORS if assuming or not entry.assumption]
+    able = [entry for entry in entries if entry.can_answer(feedback)]
+    return sorted(able, key=lambda entry: entry.rank)
 
 
 def target_probabilities(
@@ -388,24 +388,23 @@ def target_probabilities(
     array, shape (rows,)
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
+    policy = as_policy(policy)
     return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
-def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
+def _followed(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
-    starts, learn = feedback.starts.tolist(), learn_from(policy)
-    propensities = getattr(policy, "propensities", None) or partial(
-        own_propensities, policy
-    )
+    starts = feedback.starts.tolist()
     logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
     for t, (action, reward) in enumerate(logged):
         features = feedback.offered[starts[t] : starts[t + 1]]
-        chances = propensities(features)
+        chances = policy.propensities(features)
         if np.shape(chances) != (len(features),):
             raise InputError(NOT_PROBABILITIES.format(len(features), chances))
         result[starts[t] : starts[t + 1]] = chances
-        learn(features[action], reward - baseline, offered=features, action=action)
+        gain = reward - baseline
+        policy.update(features[action], gain, offered=features, action=action)
     sums = feedback.sums_per_round(result)
     negative = np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0
     wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | negative)
@@ -417,7 +416,7 @@ def _followed(policy: Policy, feedback: Feedback, baseline: float) -> Array:
 
 def replayed_rounds(
     policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0
-) -> Whole:
+) -> Array:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
@@ -438,36 +437,28 @@ def replayed_rounds(
     """
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
+    policy = as_policy(policy)
     rng = np.random.default_rng(whole_seed(seed))
-    lucky = rng.random(
-        feedback.rounds
-    ) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
-    return np.concatenate(
-        [
-            start
-            + _accepted(
-                policy,
-                part,
-                np.flatnonzero(lucky[start : start + part.rounds]),
-                baseline,
-            )
-            for start, part in in_parts(feedback)
-        ]
-    )
+    # u·p_t < p_min, up to rounding of the propensities
+    drawn = rng.random(feedback.rounds) * feedback.propensities
+    lucky = drawn < feedback.propensities.min() * (1.0 + 1e-12)
+    accepted = []
+    for start, part in in_parts(feedback):
+        tried = np.flatnonzero(lucky[start : start + part.rounds])
+        accepted.append(start + _accepted(policy, part, tried, baseline))
+    return np.concatenate(accepted)
 
 
-def _accepted(
-    policy: Policy, feedback: Feedback, tried: Whole, baseline: float
-) -> Whole:
+def _accepted(policy: Any, feedback: Feedback, tried: Array, baseline: float) -> Array:
     """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts = feedback.starts.tolist()
     actions = feedback.actions.tolist()
     rewards = feedback.rewards.tolist()
-    accepted, learn = [], learn_from(policy)
+    accepted = []
     for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
-            learn(
+            policy.update(
                 features[actions[t]],
                 rewards[t] - baseline,
                 offered=features,
@@ -477,7 +468,7 @@ def _accepted(
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
+def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rows of the offered actions that the policy chooses, learning from these alone.
 
     Parameters
@@ -498,6 +489,7 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
         raise InputError(
             "offered_rewards are missing: playing needs the rewards of all offered actions"
         )
+    policy = as_policy(policy)
     rows = [
         feedback.starts[start] + _played(policy, part, baseline)
         for start, part in in_parts(feedback)
@@ -505,10 +497,11 @@ def played_rows(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) ->
     return np.concatenate(rows)
 
 
-def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
+def _played(policy: Any, feedback: Feedback, baseline: float) -> Array:
     """Rows (n,) of one part that the policy chooses."""
-    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
-    rows, learn = [], learn_from(policy)
+    starts = feedback.starts.tolist()
+    rewards = feedback.offered_rewards.tolist()
+    rows = []
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
@@ -517,7 +510,7 @@ def _played(policy: Policy, feedback: Feedback, baseline: float) -> Whole:
                 f"select must return an action from 0 to {len(features) - 1}, got {action!r}"
             )
         rows.append(starts[t] + action)
-        learn(
+        policy.update(
             features[action],
             rewards[rows[t]] - baseline,
             offered=features,
@@ -753,7 +746,7 @@ def replay(
 
 
 def accepted_value(
-    feedback: Feedback, accepted: Whole, *, confidence: float = 0.95
+    feedback: Feedback, accepted: Array, *, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
@@ -820,9 +813,7 @@ def importance_weights(feedback: Feedback, target: Array) -> Array:
         raise InputError(
             "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
         )
-    return np.asarray(
-        feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
-    )
+    return feedback.of_logged(checked_target(feedback, target)) / feedback.propensities
 
 
 def checked_target(feedback: Feedback, target: Any) -> Any:
@@ -830,9 +821,8 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
     if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
         return target
     target = finite_array("target", target, (len(feedback.offered),))
-    if (target < 0.0).any() or (
-        np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6
-    ).any():
+    sums = feedback.sums_per_round(target)
+    if (target < 0.0).any() or (np.abs(sums - 1.0) > 1e-6).any():
         raise InputError("target must be probabilities that add up to 1 in every round")
     return target
 
@@ -851,14 +841,17 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
         reasons.append(MISSING.format(100.0 * missing))
     if accepted < MIN_EFFECTIVE:
-        words = f"{accepted} of {feedback.rounds:,} rounds were accepted"
-        reasons.append(f"{words}, {MIN_EFFECTIVE:g} are needed")
+        reasons.append(
+            f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are "
+            "needed"
+        )
     return tuple(reasons)
 
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
-    effective, reasons = effective_size(weights), []
+    effective = effective_size(weights)
+    reasons = []
     if effective == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)
     mean, error = mean_and_error(weights)

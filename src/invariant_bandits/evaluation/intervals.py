@@ -46,9 +46,10 @@ def mean_over_clusters(counts: Array, sums: Array) -> dict[str, Any]:
     error = None
     if clusters:
         mean = float(sums.sum()) / total
+    # A ratio estimator: s − mean·c adds up to 0, and its squares say how clusters differ.
     if mean is not None and clusters > 1:
-        apart = np.linalg.norm((sums - mean * counts)[used])
-        error = float(apart * np.sqrt(clusters / (clusters - 1.0))) / total
+        distance = np.linalg.norm((sums - mean * counts)[used])
+        error = float(distance * np.sqrt(clusters / (clusters - 1.0))) / total
     return {"decisions": int(total), "mean": mean, "error": error, "buckets": clusters}
 
 
@@ -102,17 +103,15 @@ def dependence_of_blocks(values: Array) -> float:
 
 def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
     """Sums of (n,) over at most `blocks` consecutive stretches of at least two rounds, as equal as can be."""
-    return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
+    return np.add.reduceat(values, block_starts(len(values), blocks))
 
 
-def block_starts(
-    rounds: int, blocks: int = BLOCKS
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def block_starts(rounds: int, blocks: int = BLOCKS) -> Array:
     """First round of each block."""
     return _starts(rounds, min(blocks, rounds // 2))
 
 
-def _starts(rounds: int, stretches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _starts(rounds: int, stretches: int) -> Array:
     """First round of each of so many stretches, as equal as can be."""
     return np.linspace(0, rounds, stretches + 1)[:-1].round().astype(np.int64)
 
@@ -122,6 +121,7 @@ def clustering(values: Array) -> float:
     scale = float(np.abs(values).max())
     if scale == 0.0:
         return 1.0
+    # In units of the largest, so that squares of large values do not overflow.
     scaled = values / scale
     sums = scaled_block_sums(scaled)
     return max(1.0, float(sums @ sums) / float(scaled @ scaled))
@@ -523,7 +523,7 @@ def _concluded(
     If an end of its interval is infinite, the estimate is inconclusive.
     """
     n = len(parts[0].gains)
-    kept = parts[0] if len(parts) == 1 else None
+    contributions = parts[0] if len(parts) == 1 else None
     if n < 4 or any(part.weights.sum() == 0.0 for part in parts):
         return Estimate.inconclusive(
             reasons or ("there are no rounds to average",),
@@ -531,11 +531,12 @@ def _concluded(
             rounds=n,
             notes=notes,
             confidence=confidence,
-            contributions=kept,
+            contributions=contributions,
             model_errors=model_errors,
         )
     value = parts[0].value - sum(part.value for part in parts[1:])
     influence = parts[0].influence - sum(part.influence for part in parts[1:])
+    # Rewards that come in clusters make one that is not seen yet count as many.
     up, down = _unseen_moves(parts)
     clustered = max(clustering(influence), _clustering_of_rewards(parts))
     error, below, above = rare_reward_interval(
@@ -550,7 +551,8 @@ def _concluded(
     if not (np.isfinite(low) and np.isfinite(high)):
         reasons = reasons or ("the interval has no finite end",)
     if reasons:
-        low, high = -np.inf, np.inf
+        low = -np.inf
+        high = np.inf
     return Estimate(
         value=value,
         low=low,
@@ -561,7 +563,7 @@ def _concluded(
         reasons=reasons,
         notes=notes,
         confidence=confidence,
-        contributions=kept,
+        contributions=contributions,
         model_errors=model_errors,
     )
 

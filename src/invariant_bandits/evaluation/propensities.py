@@ -4,9 +4,8 @@ chosen, and `calibration`: do the propensities of a log agree with its choices?
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -20,6 +19,7 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
+from invariant_bandits.features.arm_maps import OwnCoefficients, SharedSlopes
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.spill import RowCollector
 
@@ -74,8 +74,10 @@ def estimate_propensities(
     number_between("floor", floor, 0.0, 1.0)
     whole_number("blocks", blocks, 2)
     if feedback.rounds < 2 * blocks:
-        needed = f"at least {2 * blocks} rounds are needed for {blocks} blocks"
-        raise InputError(f"{needed}, got {feedback.rounds}")
+        raise InputError(
+            f"at least {2 * blocks} rounds are needed for {blocks} blocks, got "
+            f"{feedback.rounds}"
+        )
     edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
     chances = RowCollector()
     theta = np.zeros(feedback.dim)
@@ -133,18 +135,20 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     """
     p = parts[0].dim
     rows = sum(len(part.offered) for part in parts)
-    spread, squares = np.zeros(p), np.zeros(p)
+    within = np.zeros(p)
+    squares = np.zeros(p)
     for part in (part for whole in parts for part in whole.parts()):
         mean = part.sums_per_round(part.offered) / part.counts[:, None]
-        spread = spread + (
-            (part.offered - np.repeat(mean, part.counts, axis=0)) ** 2
-        ).sum(axis=0)
+        away = part.offered - np.repeat(mean, part.counts, axis=0)
+        within = within + (away**2).sum(axis=0)
         squares = squares + np.einsum("np,np->p", part.offered, part.offered)
-    penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
+    # A feature that is the same within rounds says nothing; any penalty keeps its θ at 0.
+    penalty = np.where(within > CONSTANT * squares, within / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
     value, gradient, curvature = _likelihood(parts, theta, penalty)
     # Newton's steps, halved until the likelihood grows by a tenth of what its slope promises (Armijo).
     for _ in range(MOST_STEPS):
+        # H is minus the Hessian, so the step is H⁻¹ times the gradient.
         step = np.linalg.solve(curvature, gradient)
         promised = float(gradient @ step)
         if promised <= SMALL_GAIN * (1.0 + abs(value)):
@@ -179,7 +183,8 @@ def _likelihood(
 ) -> tuple[float, Array, Array]:
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
-    gradient, curvature = -penalty * theta, np.diag(penalty)
+    gradient = -penalty * theta
+    curvature = np.diag(penalty)
     rows = sum(len(part.offered) for part in parts)
     seen = 0
     bent = 0
@@ -187,7 +192,8 @@ def _likelihood(
         chances = _choice_chances(part, theta)
         with np.errstate(divide="ignore"):
             value += float(np.log(chances[part.logged_rows]).sum())
-        before, seen = seen, seen + len(part.offered)
+        before = seen
+        seen = seen + len(part.offered)
         if before * CURVATURE_PARTS // rows == seen * CURVATURE_PARTS // rows:
             gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
             continue
@@ -229,6 +235,19 @@ class PropensityCheck:
     expected: float
     observed: float
     standard_error: float
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        name: str,
+        scale: float,
+        expected: float,
+        observed: float,
+        error: float,
+    ) -> PropensityCheck:
+        """Return the comparison of two sums, in units of `scale`."""
+        return cls(kind, name, expected / scale, observed / scale, error / scale)
 
     @property
     def gap(self) -> float:
@@ -273,13 +292,14 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         for low, high in zip(edges, ends, strict=False)
     ]
     bins = len(names)
-    names = names + _column_names(feedback)
+    names += _column_names(feedback)
     columns = _columns(feedback)
     totals = np.zeros((len(names), 4))
     for part in feedback.parts():
         chances = _adding_up(part)
-        place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, bins - 1)
-        inside = ((place == b).astype(np.float64) for b in range(bins))
+        bin_of = np.searchsorted(edges, chances, side="right") - 1
+        bin_of = np.clip(bin_of, 0, bins - 1)
+        inside = ((bin_of == b).astype(np.float64) for b in range(bins))
         for total, values in zip(totals, chain(inside, columns(part)), strict=True):
             # m = Σ p·v per round, and the variance Σ p·(v − m)² of what is chosen
             mean = part.sums_per_round(chances * values)
@@ -296,18 +316,12 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
             standard_error=0.0,
         )
     ]
-    for (kind, name), (rows, expected, observed, variance) in zip(
-        names, totals.tolist(), strict=True
-    ):
+    for (kind, name), row in zip(names, totals.tolist(), strict=True):
+        rows, expected, observed, variance = row
         if scale := feedback.rounds if kind == "feature" else rows:
+            error = variance**0.5
             checks.append(
-                PropensityCheck(
-                    kind=kind,
-                    name=name,
-                    expected=expected / scale,
-                    observed=observed / scale,
-                    standard_error=variance**0.5 / scale,
-                )
+                PropensityCheck.of(kind, name, scale, expected, observed, error)
             )
     return checks
 
@@ -323,29 +337,26 @@ def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
     names = [("all", "all actions"), *_column_names(feedback)]
     columns = _columns(feedback)
     totals = np.zeros((len(names), 4))
-    checks = []
     for part in feedback.parts():
-        for total, values in zip(
-            totals, chain([np.ones(len(part.offered))], columns(part)), strict=True
-        ):
+        every = np.ones(len(part.offered))
+        for total, values in zip(totals, chain([every], columns(part)), strict=True):
+            # Σ v / p over logged actions has the mean Σ v over all offered ones, if p is right.
             offered = part.sums_per_round(values)
             weighted = values[part.logged_rows] / part.propensities
-            apart = weighted - offered
-            total += offered.sum(), weighted.sum(), apart.sum(), apart @ apart
-    for (kind, name), (expected, observed, difference, squares) in zip(
-        names, totals.tolist(), strict=True
-    ):
-        scale = len(feedback.offered) if kind == "feature" else max(expected, 1e-12)
-        error = max(squares - difference**2 / feedback.rounds, 0.0) ** 0.5
-        checks.append(
-            PropensityCheck(
-                kind=kind,
-                name=name,
-                expected=expected / scale,
-                observed=observed / scale,
-                standard_error=error / scale,
+            difference = weighted - offered
+            total += (
+                offered.sum(),
+                weighted.sum(),
+                difference.sum(),
+                difference @ difference,
             )
-        )
+    checks = []
+    for (kind, name), sums in zip(names, totals.tolist(), strict=True):
+        expected, observed, gap, squares = sums
+        scale = len(feedback.offered) if kind == "feature" else max(expected, 1e-12)
+        # The standard error of a sum of n differences is the root of their squares about the mean.
+        error = max(squares - gap**2 / feedback.rounds, 0.0) ** 0.5
+        checks.append(PropensityCheck.of(kind, name, scale, expected, observed, error))
     return checks
 
 
@@ -365,11 +376,8 @@ def _column_names(feedback: Feedback) -> list[tuple[str, str]]:
 def _positions(feedback: Feedback) -> range:
     """Positions whose choices are compared: none of labelled arms, whose levels are features."""
     of_arms = feedback.arm_features
-    if (
-        of_arms is not None
-        and of_arms.coding != "pooled"
-        and of_arms.dim == feedback.dim
-    ):
+    levels = OwnCoefficients | SharedSlopes
+    if isinstance(of_arms, levels) and of_arms.dim == feedback.dim:
         return range(0)
     return range(min(int(feedback.counts.max()), MOST_POSITIONS))
 
@@ -378,42 +386,37 @@ def _columns(feedback: Feedback) -> Callable[[Feedback], Iterator[Array]]:
     """Part -> values (rows,) to compare: being at each of the first positions of a round, and every offered
     feature in standard deviations; zero where that, or all but rounding, is constant.
     """
-    rows, dim = len(feedback.offered), feedback.dim
-    sums, largest = np.zeros(dim), np.zeros(dim)
+    rows = len(feedback.offered)
+    sums = np.zeros(feedback.dim)
+    largest = np.zeros(feedback.dim)
     for part in feedback.parts():
         sums += part.offered.sum(axis=0)
         largest = np.maximum(largest, np.abs(part.offered).max(axis=0))
     mean = sums / rows
-    left = (
-        sum(
-            ((part.offered - mean).sum(axis=0) for part in feedback.parts()),
-            np.zeros(dim),
-        )
-        / rows
-    )
-    squares = sum(
-        ((part.offered - mean - left) ** 2).sum(axis=0) for part in feedback.parts()
-    )
-    spread = np.sqrt(squares / rows)
-    varies = spread > ROUNDING * largest
+    rest_of_mean = np.zeros(feedback.dim)
+    squares = np.zeros(feedback.dim)
+    for part in feedback.parts():
+        away = part.offered - mean
+        rest_of_mean += away.sum(axis=0) / rows
+        squares += (away**2).sum(axis=0)
+    # What rounding left of the mean is taken off the mean square: a constant column has none.
+    variance = np.maximum(squares / rows - rest_of_mean**2, 0.0)
+    deviation = np.sqrt(variance)
+    varies = deviation > ROUNDING * largest
 
     def of_part(part: Feedback) -> Iterator[Array]:
-        positions = np.arange(len(part.offered)) - np.repeat(
-            part.starts[:-1], part.counts
-        )
+        position = np.arange(len(part.offered))
+        position -= np.repeat(part.starts[:-1], part.counts)
         for k in _positions(feedback):
-            yield (positions == k).astype(np.float64)
-        standardised = np.where(varies, part.offered - mean, 0.0) / np.where(
-            varies, spread, 1.0
-        )
-        yield from np.ascontiguousarray(standardised.T)
+            yield (position == k).astype(np.float64)
+        away = np.where(varies, part.offered - mean, 0.0)
+        yield from np.ascontiguousarray((away / np.where(varies, deviation, 1.0)).T)
 
     return of_part
 
 
 MATERIAL = 0.02
-UNNAMED = re.compile(r"feature (\d+)")
-"""The name of a feature of rows, until the names of their columns are known."""
+"""Relative gap, or gap in standard deviations, from which on wrong propensities matter."""
 
 
 @dataclass(frozen=True)
@@ -469,27 +472,17 @@ class Calibration:
             f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}"
         )
 
-    def named(self, names: Sequence[str]) -> Calibration:
-        """The same checks with the names (p,) of the features."""
-        checks = [
-            replace(check, name=names[int(match[1])])
-            if check.kind == "feature" and (match := UNNAMED.fullmatch(check.name))
-            else check
-            for check in self.checks
-        ]
-        return replace(self, checks=tuple(checks))
-
     @property
     def words(self) -> str:
         """What all checks say together, without the end of a sentence."""
-        harmless, odds = self.harmless, f"p = {self.p_value:.2g} over all checks"
+        harmless = self.harmless
+        odds = f"p = {self.p_value:.2g} over all checks"
         if self.doubt is not None:
             return f"WRONG: {self.doubt.removeprefix('the propensities are wrong: ')}, {odds}"
         if harmless is not None:
-            gap = f"{harmless.name} is off by {harmless.gap_in_words}"
             return (
-                f"nothing that matters speaks against them ({odds}); {gap}, more than chance allows, but too"
-                " little to matter"
+                f"nothing that matters speaks against them ({odds}); {harmless.name} is off by "
+                f"{harmless.gap_in_words}, more than chance allows, but too little to matter"
             )
         return f"nothing speaks against them ({odds})"
 

@@ -24,7 +24,7 @@ from invariant_bandits.evaluation.propensities import with_propensities
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, Maker
+from invariant_bandits.policies.registry import PolicySpec
 
 SIMPLE = ("d-linucb", "sw-linucb", "linucb-warm", "linucb-cold", "frozen")
 """Policies that one would use without this package, which the first policy of a comparison is measured by.
@@ -89,14 +89,16 @@ class Tuning:
         best = names[_first_not_worse([self.settings[name].value for name in names])]
         return (best, *(name for name in names if name != best))
 
-    def applied(self, makers: Mapping[str, Maker], *, beside: bool) -> dict[str, Maker]:
-        """The makers with the chosen settings, and the published ones `beside` them if they are wanted."""
-        result: dict[str, Maker] = {}
-        for name, maker in makers.items():
-            result[name] = maker
+    def applied(
+        self, specs: Mapping[str, PolicySpec], *, beside: bool
+    ) -> dict[str, PolicySpec]:
+        """The policies with the chosen settings, and the published ones `beside` them if they are wanted."""
+        result: dict[str, PolicySpec] = {}
+        for name, spec in specs.items():
+            result[name] = spec
             if name in self.settings:
-                result[name] = Contender(self.kinds[name], self.settings[name].options)
-                result |= {f"{name}, published": maker} if beside else {}
+                result[name] = PolicySpec(self.kinds[name], self.settings[name].options)
+                result |= {f"{name}, published": spec} if beside else {}
         return result
 
 
@@ -166,7 +168,7 @@ def _first_not_worse(values: Sequence[Estimate], errors: float = CLEARLY) -> int
 
 
 def tune(
-    makers: Mapping[str, Maker],
+    specs: Mapping[str, PolicySpec],
     earlier: Feedback,
     estimator: RegisteredEstimator,
     *,
@@ -180,7 +182,7 @@ def tune(
 
     Parameters
     ----------
-    makers : name -> maker
+    specs : name -> PolicySpec
         Those of registered policies in TUNED without options are tuned.
     earlier : Feedback
         The rounds that policies are fitted on. No later round has any influence.
@@ -193,13 +195,10 @@ def tune(
     progress : callable, optional
         Called with (settings done, all).
     """
-    asked = {
-        name: maker for name, maker in makers.items() if isinstance(maker, Contender)
-    }
     kinds = {
-        name: maker.kind
-        for name, maker in asked.items()
-        if maker.kind in TUNED and not maker.options
+        name: spec.name
+        for name, spec in specs.items()
+        if spec.kind is None and spec.name in TUNED and not spec.options
     }
     if not kinds or earlier.rounds < FEWEST:
         untuned = (
@@ -226,11 +225,11 @@ def tune(
     ]
 
     def estimate_of(task: tuple[str, dict[str, Any]]) -> Estimate | None:
-        maker = Contender(kinds[task[0]], task[1])
+        spec = PolicySpec(kinds[task[0]], task[1])
         try:
             return estimator.estimate(
                 EvaluationTask(
-                    maker=maker,
+                    spec=spec,
                     past=past,
                     earlier=first,
                     later=last,

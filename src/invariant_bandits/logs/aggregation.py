@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_maps import ArmCoefficients
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     Reader,
@@ -34,22 +35,22 @@ class LogitWeights:
 
     Parameters
     ----------
-    features : ArmFeatures
+    features : ArmCoefficients
         What becomes of contexts.
     weights : array, shape (arms, 1 + q)
         One coefficient per arm and entry of the whole context.
     """
 
-    features: ArmFeatures
+    features: ArmCoefficients
     weights: Array
 
     @classmethod
-    def at(cls, features: ArmFeatures, coefficients: Any) -> LogitWeights:
+    def at(cls, features: ArmCoefficients, coefficients: Any) -> LogitWeights:
         """Return θ⁰ (p,), or (arms, d), as one weight per arm and entry of the whole context."""
         theta = finite_array("logit_at", np.ravel(coefficients), (features.dim,))
         weights = np.zeros((len(features.labels), 1 + features.context.dim))
-        for arm, own in enumerate(weights):
-            np.add.at(own, features.entries[arm], features.factors[arm] * theta)
+        for arm, of_arm in enumerate(weights):
+            np.add.at(of_arm, features.entries[arm], features.factors[arm] * theta)
         return cls(features, weights)
 
     def apply(
@@ -88,7 +89,7 @@ class AggregationPlan:
     logit : LogitWeights, optional
         Of labelled arms: about which coefficients 0/1 rewards are linearised.
     share : float
-        Of labelled arms: which share of the rounds is sampled, if all rewards are 0 or 1.
+        Of labelled arms: which share of the rounds is sampled.
     spool : RoundSpool, optional
         Of labelled arms with clicks: where rounds are written, or read if `logit` is given.
     """
@@ -103,35 +104,15 @@ class AggregationPlan:
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
         reader = self.reader
-        dim = len(self.reader.features.encoded_names)
-        if reader.arms is None:
-            return WindowedMoments.empty(
-                dim, self.windows.count, offered=reader.schema.has_offered
-            )
-        dim = dim if self.logit is None else 1 + self.logit.features.context.dim
+        features = reader.features
+        dim = len(features.encoded_names)
+        if self.logit is not None:
+            dim = 1 + self.logit.features.context.dim
         return WindowedMoments.empty(
-            dim, self.windows.count * (1 if self.is_pooled else len(reader.arms))
+            dim,
+            self.windows.count * features.cells,
+            offered=reader.schema.has_offered and not features.labels,
         )
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether moments are of all arms together, and the sample tells them apart."""
-        return (
-            isinstance(self.reader.features, ArmFeatures)
-            and self.reader.features.coding == "pooled"
-        )
-
-    def window_of(self, task: Task, rounds: Rounds) -> Array:
-        """Return the window of each round (n,); −1 outside the edges."""
-        edges = self.windows.edges
-        times = rounds.times
-        if edges is None or times is None:
-            position = task.positions(rounds.rows)
-            return np.asarray(position * self.windows.count // self.total_rows)
-        window = np.minimum(
-            np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1
-        )
-        return np.where(times > edges[-1], -1, window)
 
     def rounds(self, task: Task, partial: Partial) -> Iterator[tuple[Rounds, Array]]:
         """Yield the rounds of a task that lie within the edges, and the window of each (n,)."""
@@ -142,7 +123,9 @@ class AggregationPlan:
                 yield Rounds(task.file, window, features, rewards, arm=arms), window
             return
         for rounds in self.reader.rounds(task, partial.report):
-            window = self.window_of(task, rounds)
+            window = self.windows.index_of(
+                task.positions(rounds.rows), rounds.times, self.total_rows
+            )
             outside = window < 0
             partial.report.add(
                 "outside the window edges", rounds.file, rounds.rows[outside]
@@ -155,17 +138,10 @@ class AggregationPlan:
                 yield rounds, window
 
     def sample(self, task: Task, rounds: Rounds, window: Array) -> ArmSample | None:
-        """Return the rounds that a hash of the row number selects, features encoded.
-
-        None if some reward is not a click, unless arms are pooled.
-        """
+        """Return the rounds that a hash of the row number selects, features encoded; None without arms."""
         from invariant_bandits.logs.kernels import lots
 
-        if (
-            not self.share
-            or rounds.arm is None
-            or not (self.is_pooled or are_clicks(rounds.rewards))
-        ):
+        if not self.share or rounds.arm is None:
             return None
         drawn = lots(task.positions(rounds.rows)) < self.share
         features = rounds.features[drawn]
@@ -177,17 +153,16 @@ class AggregationPlan:
         """Add rounds to the windows (n,) of moments."""
         features = rounds.features
         rewards = rounds.rewards
-        others = dict[str, Any]()
-        if rounds.arm is None:
-            others = {
-                "offered": rounds.offered,
-                "offered_counts": rounds.offered_counts,
-            }
-        elif not self.is_pooled:
-            window = window * len(self.reader.arms) + rounds.arm
+        window = self.reader.features.cell_of(window, rounds.arm)
         if self.logit is not None:
             features, rewards = self.logit.apply(features, rewards, rounds.arm)
-        moments.update(features, rewards, window=window, **others)
+        moments.update(
+            features,
+            rewards,
+            window=window,
+            offered=rounds.offered,
+            offered_counts=rounds.offered_counts,
+        )
 
 
 @dataclass
@@ -207,8 +182,7 @@ class Partial:
     last_time : number or None
         Time of the last one; times are microseconds if they are dates.
     samples : list of ArmSample or None
-        Sampled rounds of labelled arms, features encoded, batch by batch; None where some reward is not a
-        click.
+        Sampled rounds of labelled arms, features encoded, batch by batch; None without arms.
     """
 
     report: QualityReport = field(default_factory=QualityReport)
@@ -230,7 +204,9 @@ def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
     with nullcontext() if spool is None else spool.writing(task) as write:
         for rounds, window in plan.rounds(task, partial):
             partial.samples.append(plan.sample(task, rounds, window))
-            if spool is not None and partial.samples[-1] is None:
+            # A spool holds clicks, for the passes over log-odds.
+            is_spooled = rounds.arm is not None and are_clicks(rounds.rewards)
+            if spool is not None and not is_spooled:
                 spool.give_up()
             elif write is not None:
                 write(rounds.columns, rounds.rewards.astype(bool), rounds.arm, window)
@@ -266,7 +242,6 @@ class Aggregate:
         self.report = QualityReport()
         self.last_time: Any = None
         self.samples: list[ArmSample | None] = []
-        self.spool = plan.spool
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
@@ -280,8 +255,8 @@ class Aggregate:
         if partial.moments is not None:
             self.moments.merge_windows(partial.first_window, partial.moments)
 
-    def sample(self, features: ArmFeatures) -> ArmSample | None:
-        """Return the sampled rounds with the contexts z of these features; None if not all are clicks."""
+    def sample(self, features: FeatureMap) -> ArmSample | None:
+        """Return the sampled rounds with the contexts z of these features; None without arms."""
         samples = [sample for sample in self.samples if sample is not None]
         if len(samples) < len(self.samples) or not samples:
             return None

@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, InputError, format_names, one_of
+from invariant_bandits.features.catalogue import (
+    ArmTraits,
+    Catalogue,
+    Places,
+    is_category_of,
+)
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.column_names import NAMES, identifies
 from invariant_bandits.logs.decode import is_list, is_number, is_text
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import Schema, format_names
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
@@ -42,18 +48,6 @@ def label_words(column: Any) -> Any:
     """A column of labels as an Arrow dictionary of text."""
     words = decode.as_dictionary(column)
     return pa.DictionaryArray.from_arrays(words.indices, as_labels(words.dictionary))
-
-
-class Places(dict[str, int]):
-    """Places of labels among the known ones; InputError names these where one is not known."""
-
-    def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__((label, place) for place, label in enumerate(labels))
-
-    def __missing__(self, label: str) -> int:
-        raise InputError(
-            f"arm {label!r} is not known; the arms are {format_names(list(self))}"
-        )
 
 
 def flatten_labels(column: Any) -> tuple[Any, Array]:
@@ -389,44 +383,6 @@ INDEPENDENT = 1e-6
 """Share of a feature's variance over the arms that the earlier ones must leave."""
 
 
-@dataclass(frozen=True, eq=False)
-class Catalogue:
-    """Features of A arms, and when each of them could be chosen.
-
-    Parameters
-    ----------
-    labels : tuple of str
-        The arms.
-    names : tuple of str
-        Names of k features.
-    values : array, shape (A, k)
-        The features, mean 0 and standard deviation 1 over the arms.
-    shift, scale : arrays, shape (k,)
-        What was subtracted from them, and what they were then divided by.
-    references : tuple of str
-        Categories without a feature, named as features are: arms have them if they have no other one.
-    valid_from, valid_until : sequences of A times or None
-        When each could be chosen; None is not bounded.
-    """
-
-    labels: tuple[str, ...]
-    names: tuple[str, ...]
-    values: Array
-    shift: Array
-    scale: Array
-    valid_from: tuple[Any, ...]
-    valid_until: tuple[Any, ...]
-    references: tuple[str, ...] = ()
-
-    def features_of(self, wanted: Sequence[str]) -> Array:
-        """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the
-        catalogue.
-        """
-        known = dict(zip(self.labels, self.values, strict=True))
-        mean = np.zeros(len(self.names))
-        return np.array([known.get(label, mean) for label in wanted])
-
-
 def read_catalogue(
     source: Any, arm: str, used: Sequence[str], dates: bool
 ) -> Catalogue:
@@ -459,10 +415,9 @@ def read_catalogue(
         for column in kinds
         if column not in (name, begin, end) and column.strip()
     ]
-    names, raw, references = _features(
+    features = _features(
         table, {column: kinds[column] for column in free if not identifies(column)}
     )
-    shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(
         table, end, kinds[end]
@@ -471,9 +426,11 @@ def read_catalogue(
             None if day is None else day + np.timedelta64(86_399_999_999, "us")
             for day in until
         )
-    since, features = _times(table, begin, dates), (raw - shift) / scale
     return Catalogue(
-        tuple(words), names, features, shift, scale, since, until, references
+        labels=tuple(words),
+        traits=features,
+        valid_from=_times(table, begin, dates),
+        valid_until=until,
     )
 
 
@@ -533,12 +490,8 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     )
 
 
-def _features(
-    table: Any, kinds: dict[str, Any]
-) -> tuple[tuple[str, ...], Array, tuple[str, ...]]:
-    """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several
-    arms share; and the categories that arms have if they have no other one of the column.
-    """
+def _features(table: Any, kinds: dict[str, Any]) -> ArmTraits:
+    """Standardised features of the arms: numbers first, then the categories that several arms share."""
     arms = table.num_rows
     candidates = [
         (name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)
@@ -565,13 +518,15 @@ def _features(
         names.append(name)
         basis = np.column_stack([basis, left / np.linalg.norm(left)])
         values = np.column_stack([values, column])
-    return tuple(names), values, tuple(references)
-
-
-def is_category_of(name: str, other: str) -> bool:
-    """Return whether two features, such as topic=sport and topic=science, are categories of one column."""
-    column, equals, _ = name.partition("=")
-    return bool(equals) and other.startswith(f"{column}=")
+    shift = values.mean(axis=0)
+    scale = values.std(axis=0)
+    return ArmTraits(
+        names=tuple(names),
+        values=(values - shift) / scale,
+        shift=shift,
+        scale=scale,
+        references=tuple(references),
+    )
 
 
 def _numbers(table: Any, name: str) -> Array:

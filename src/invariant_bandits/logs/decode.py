@@ -8,11 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.features.columns import Categories
 from invariant_bandits.logs.quality import IMPUTED, RowProblems
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -225,21 +226,6 @@ def times(
     return values.view(MICROSECONDS) if are_dates else values
 
 
-class Categories(NamedTuple):
-    """Decoded values of a column of categories.
-
-    Parameters
-    ----------
-    places : array of int, shape (n,)
-        Place of every value among the known categories, −1 where there is none.
-    missing : array of bool, shape (n,)
-        Whether the value is missing.
-    """
-
-    places: Array
-    missing: Array
-
-
 def masked(values: Any, good: Array) -> Any:
     """The values of an array, or the categories, where a mask (n,) is true."""
     if isinstance(values, Categories):
@@ -442,8 +428,8 @@ def _parsed_numbers(
     if column.type == pa.float64():
         return column
     words = compute.utf8_lower(compute.utf8_trim_whitespace(column))
-    places = compute.index_in(words, value_set=pa.array(list(TRUTH)))
-    column = compute.coalesce(pa.array(list(TRUTH.values())).take(places), column)
+    indices = compute.index_in(words, value_set=pa.array(list(TRUTH)))
+    column = compute.coalesce(pa.array(list(TRUTH.values())).take(indices), column)
     with suppress(pa.ArrowInvalid):
         return column.cast(pa.float64())
     return _one_by_one(column, pa.float64(), float, name, problems)
@@ -486,7 +472,8 @@ def _one_by_one(
     name: str,
     problems: RowProblems,
 ) -> Any:
-    values, bad = [], np.zeros(len(column), dtype=bool)
+    values = []
+    bad = np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
         try:
             values.append(None if text is None else parse(text))
@@ -590,9 +577,9 @@ def find_time_format(
     if day_first is None:
         day_first = True if sign == "." else _is_day_first(chain(words, more))
     if day_first is None:
-        such = f"schema: dates such as {words[0].strip()} may begin with the day or the month"
         raise InputError(
-            f"{such}; say which (day_first = true or false; --day-first or --month-first)"
+            f"schema: dates such as {words[0].strip()} may begin with the day or the month; say "
+            "which (day_first = true or false; --day-first or --month-first)"
         )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(parts["year"]) == 4 else "%y"
@@ -605,19 +592,19 @@ def holds_times(column: Any, kind: Any) -> bool:
 
     Numbers are only taken for times if they lie close together, compared with the time since 1970.
     """
-    there = column.drop_null()
-    if is_time(kind) or not len(there):
+    present = column.drop_null()
+    if is_time(kind) or not len(present):
         return is_time(kind)
     if is_text(kind):
-        words = there.slice(0, 20).to_pylist()
+        words = present.slice(0, 20).to_pylist()
         return all(
             WRITTEN.match(word) or YEAR_FIRST.match(word) or _is_iso(word)
             for word in words
         )
     if not is_number(kind) or pa.types.is_boolean(kind):
         return False
-    least, most = _range(there)
-    return _epoch(there) is not None and least < most <= NEARBY * least
+    least, most = _range(present)
+    return _epoch(present) is not None and least < most <= NEARBY * least
 
 
 def _is_iso(word: str) -> bool:

@@ -10,7 +10,13 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs.column_facts import ColumnFacts
-from invariant_bandits.logs.column_names import DECIDED, OUTCOMES, PAST_WORDS, WORTH
+from invariant_bandits.logs.column_names import (
+    DECIDED,
+    OUTCOMES,
+    PAST_WORDS,
+    TIMES,
+    WORTH,
+)
 from invariant_bandits.logs.leakage import always_usual, explained_by_groups
 from invariant_bandits.logs.role_table import RoleTable
 
@@ -62,10 +68,10 @@ class Sentinel:
 
     def doubt(self, name: str) -> str:
         """Say what the value of a column may stand for, and what to do."""
-        where = f"far outside its other values ({self.least:.4g} to {self.most:.4g})"
         return (
-            f"{name!r} is {self.value:g} in {100 * self.share:.2g} % of the first rows, {where}:"
-            f" if that stands for a missing value, say --missing={shlex.quote(f'{name}={self.value:g}')}"
+            f"{name!r} is {self.value:g} in {100 * self.share:.2g} % of the first rows, far "
+            f"outside its other values ({self.least:.4g} to {self.most:.4g}): if that stands "
+            f"for a missing value, say --missing={shlex.quote(f'{name}={self.value:g}')}"
         )
 
 
@@ -103,9 +109,9 @@ def _one_sided_rewards(table: RoleTable, columns: Sequence[ColumnFacts]) -> list
             continue
         evidence = always_usual(column.array, rewards, column.is_text)
         if evidence is not None:
-            how = f"leave it out (--ignore {shlex.quote(column.name)})"
             doubts.append(
-                f"{column.name!r}: {evidence}; if it is known only after the choice, {how}"
+                f"{column.name!r}: {evidence}; if it is known only after the choice, leave it "
+                f"out (--ignore {shlex.quote(column.name)})"
             )
     return doubts
 
@@ -119,7 +125,11 @@ def _named_outcomes(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[st
         f" if it is known only after the choice, leave it out (--ignore {shlex.quote(column.name)})"
         for column in columns
         if not column.has_word(PAST_WORDS | DECIDED)
-        and (column.has_word(OUTCOMES) or _is_done_with_reward(table, column))
+        and (
+            column.has_word(OUTCOMES)
+            or _is_done_with_reward(table, column)
+            or _is_time_with_reward(table, column)
+        )
     ]
 
 
@@ -133,6 +143,18 @@ def _is_done_with_reward(table: RoleTable, column: ColumnFacts) -> bool:
     if len(rewards) < FEWEST_REWARDS or np.ptp(rewards) == 0.0:
         return False
     return explained_by_groups(column.codes[known], rewards) > DONE_WITH_REWARD
+
+
+def _is_time_with_reward(table: RoleTable, column: ColumnFacts) -> bool:
+    """Whether a column says how long something took, as `talk_time` does, and goes with the reward."""
+    if not (column.is_number and column.has_word(TIMES)):
+        return False
+    rewards = table.rewards()
+    known = np.isfinite(rewards) & np.isfinite(column.numbers)
+    pair = np.stack([rewards[known], column.numbers[known]])
+    if pair.shape[1] < FEWEST_REWARDS or not np.ptp(pair, axis=1).all():
+        return False
+    return bool(np.corrcoef(pair)[0, 1] ** 2 > DONE_WITH_REWARD)
 
 
 def _worth_of_reward(table: RoleTable) -> list[str]:

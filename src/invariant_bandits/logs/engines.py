@@ -58,15 +58,13 @@ def run_tasks(
     function : callable
         What the workers of a cluster run.
     """
-    kind = (
-        engine
-        if isinstance(engine, str)
-        else ENGINES.get(type(engine).__module__.partition(".")[0])
-    )
+    kind = engine
+    if not isinstance(engine, str):
+        kind = ENGINES.get(type(engine).__module__.partition(".")[0])
     if kind not in ("local", *ENGINES.values()):
-        names = "'local', 'dask', 'spark'"
         raise InputError(
-            f"engine must be one of {names}, a Client or a SparkSession: {engine!r}"
+            "engine must be one of 'local', 'dask', 'spark', a Client or a SparkSession: "
+            f"{engine!r}"
         )
     if kind == "local":
         if address is not None:
@@ -150,14 +148,13 @@ def _dask_client(address: str | None) -> Iterator[Any]:
 
     library: Any = distributed  # its classes have no types
     if address is None:
-        # dashboard_address=None would claim port 8787 on every interface
-        where = {
-            "dashboard_address": "127.0.0.1:0",
-            "host": "127.0.0.1",
-            "silence_logs": 50,
-        }
         cluster = library.LocalCluster(
-            n_workers=LOCAL_WORKERS, threads_per_worker=1, **where
+            n_workers=LOCAL_WORKERS,
+            threads_per_worker=1,
+            # None would claim port 8787 on every interface
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         )
         with cluster, library.Client(cluster) as client:
             yield client

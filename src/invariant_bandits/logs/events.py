@@ -27,6 +27,7 @@ MANY_WORDS = 100
 MOST_NAMES = 200_000
 """So many names of features are counted before the rarer half of them is forgotten."""
 CELLS_AT_ONCE = 2_000_000
+"""Values of a batch: 16 MB as numbers."""
 
 
 @dataclass(slots=True)
@@ -195,8 +196,10 @@ class EventSource(FileSource, ABC):
                 f"{count:,} × {reason}"
                 for reason, count in survey.unusable.most_common(3)
             )
-            why = f"it has no event that can be used: {reasons or 'it is empty'}"
-            raise FileError(f"{self.paths[0]} is not readable: {why}")
+            raise FileError(
+                f"{self.paths[0]} is not readable: it has no event that can be used: "
+                f"{reasons or 'it is empty'}"
+            )
         self._set_columns(survey)
 
     def _set_columns(self, survey: EventSurvey) -> None:
@@ -206,10 +209,17 @@ class EventSource(FileSource, ABC):
             "action": pa.string(),
             "chosen": pa.bool_(),
             "reward": pa.float64(),
+            "propensity": pa.float64(),
         }
-        fixed |= {"propensity": pa.float64()} | (
-            {"time": pa.string()} if survey.has_times else {}
-        )
+        roles: dict[str, Any] = {
+            "arm" if survey.has_arms else "action": "action",
+            "round": "event_id",
+            "chosen": "chosen",
+            "propensity": "propensity",
+        }
+        if survey.has_times:
+            fixed["time"] = pa.string()
+            roles["time"] = "time"
         fixed |= {name: pa.float64() for name in sorted(survey.more)}
         features: dict[str, Any] = {}
         reasons: dict[str, str] = {}
@@ -234,14 +244,6 @@ class EventSource(FileSource, ABC):
                 f"{len(survey.arms)} labels, each with the same features throughout"
             )
         self.arrow_schema = pa.schema(list((fixed | features).items()))
-        roles: dict[str, Any] = {
-            "arm" if survey.has_arms else "action": "action",
-            "round": "event_id",
-            "chosen": "chosen",
-        }
-        roles |= {"propensity": "propensity"} | (
-            {"time": "time"} if survey.has_times else {}
-        )
         used = tuple(name for name in features if f"!{name}" not in reasons)
         self.schema = Schema("reward", used, reasons=reasons, **roles)
 
@@ -305,22 +307,20 @@ def _feature_values(
     row = 0
     for event in events:
         end = row + len(event.actions)
-        own = (
-            (features, place, place + 1)
-            for place, features in enumerate(event.actions, start=row)
+        of_actions = (
+            (features, index, index + 1)
+            for index, features in enumerate(event.actions, start=row)
         )
-        for features, first, last in ((event.shared, row, end), *own):
+        for features, first, last in ((event.shared, row, end), *of_actions):
             for name, value in features:
-                if type(value) is str and (column_words := words.get(name)) is not None:
-                    column_words[first:last] = [value] * (last - first)
-                    continue
                 is_word = type(value) is str
-                column_values = (
-                    flags.get(f"{name}={value}") if is_word else numbers.get(name)
-                )
-                if column_values is not None:
-                    for place in range(first, last):
-                        column_values[place] += 1.0 if is_word else value
+                if is_word and name in words:
+                    words[name][first:last] = [value] * (last - first)
+                    continue
+                counts = flags.get(f"{name}={value}") if is_word else numbers.get(name)
+                if counts is not None:
+                    for index in range(first, last):
+                        counts[index] += 1.0 if is_word else value
         row = end
     return values
 
@@ -330,30 +330,28 @@ def _fixed_values(events: Sequence[LoggedEvent], name: str) -> list[Any]:
 
     Those of the decision stand at the chosen action.
     """
-    if name == "action":
-        return [label for event in events for label in event.labels]
-    if name == "chosen":
-        return [
-            place == event.chosen
-            for event in events
-            for place in range(len(event.labels))
-        ]
-    if name in ("event_id", "time"):
-        of_event = "round" if name == "event_id" else "time"
-        return [
-            value
-            for event in events
-            for value in [getattr(event, of_event)] * len(event.labels)
-        ]
     values: list[Any] = []
     for event in events:
-        otherwise = event.reward if name == OBSERVED else 1.0
-        own = (
-            getattr(event, name)
-            if name in ("reward", "propensity")
-            else event.more.get(name, otherwise)
-        )
-        values += [
-            own if place == event.chosen else None for place in range(len(event.labels))
-        ]
+        actions = len(event.labels)
+        if name == "action":
+            values += event.labels
+        elif name in OF_EVENT:
+            values += [getattr(event, OF_EVENT[name])] * actions
+        else:
+            of_actions: list[Any] = [False if name == "chosen" else None] * actions
+            of_actions[event.chosen] = _of_decision(event, name)
+            values += of_actions
     return values
+
+
+OF_EVENT = {"event_id": "round", "time": "time"}
+"""Columns that are the same for all actions -> field of LoggedEvent."""
+
+
+def _of_decision(event: LoggedEvent, name: str) -> Any:
+    """Return the value of a column at the chosen action."""
+    if name == "chosen":
+        return True
+    if name in ("reward", "propensity"):
+        return getattr(event, name)
+    return event.more.get(name, event.reward if name == OBSERVED else 1.0)

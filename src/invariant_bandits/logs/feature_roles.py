@@ -31,6 +31,10 @@ ROUNDING = 0.05
 """How far probabilities of all actions may fail to add up to 1, such as for two decimals of ten actions."""
 MOST_PERCENT = 100.0
 """Probabilities of an arm may be written in percent."""
+ROWS_PER_CATEGORY = 5
+"""First rows per category from which on many categories are features of labelled arms. An identifier of users
+or events has fewer.
+"""
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
 """Names that programs give to a first column that numbers the rows."""
 PROPENSITY_NAMES = ("propensity", "pscore", "logging")
@@ -109,8 +113,10 @@ def _is_feature(
         table.reasons[column.name] = why
         return True
     if column.name.lower() in NAMES["arm"].split() and not table.has("arm"):
-        how = f"--arm {column.name} says that it is"
-        why_not = f"could be the arm, but {column.levels_in_words}; {how}"
+        why_not = (
+            f"could be the arm, but {column.levels_in_words}; --arm {column.name} says that it "
+            "is"
+        )
     table.reasons[f"!{column.name}"] = why_not
     return False
 
@@ -121,19 +127,27 @@ def _why_no_feature(
     rewards: Array,
 ) -> str | None:
     """Say why a column is not a feature; None if it is."""
-    kept = column.name in table.hints["keep"]
+    is_kept = column.name in table.hints["keep"]
     if column.only_identifies:
         return "its name says that it only identifies"
-    if column.is_time or (not kept and column.holds_times):
+    if column.is_time or (not is_kept and column.holds_times):
         return "it holds times"
     if not (column.is_number or column.is_text):
         return f"{column.kind} is not a number"
     if column.is_number and _counts_rows(table, column):
         return "it only counts the rows"
-    why = None if kept else _why_unless_kept(table, column, rewards)
-    if why is None and column.is_text and column.different > MANY_CATEGORIES:
+    why = None if is_kept else _why_unless_kept(table, column, rewards)
+    if why is None and column.is_text and _has_too_many_values(table, column):
         return f"{column.kind} is not a number and has many values"
     return why
+
+
+def _has_too_many_values(table: RoleTable, column: ColumnFacts) -> bool:
+    """Whether a column has too many values for indicators, and too rare ones for effects on labelled arms."""
+    if column.different <= MANY_CATEGORIES:
+        return False
+    values = len(column.rows.unique())
+    return not table.has("arm") or len(column.rows) < ROWS_PER_CATEGORY * values
 
 
 def _why_unless_kept(
@@ -246,8 +260,12 @@ def _outcomes(
         }
         leaks = leaks_by_product(numbers, rewards)
         outcomes |= {table.columns[name]: why for name, why in leaks.items()}
-    kept = table.hints["keep"]
-    return {column: why for column, why in outcomes.items() if column.name not in kept}
+    names_to_keep = table.hints["keep"]
+    return {
+        column: why
+        for column, why in outcomes.items()
+        if column.name not in names_to_keep
+    }
 
 
 def _late(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:

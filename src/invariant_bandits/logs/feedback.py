@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,14 +16,14 @@ from invariant_bandits.checks import (
     probability,
     whole_seed,
 )
+from invariant_bandits.features.arm_maps import ArmFeatures
 from invariant_bandits.logs import spill
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.spill import StoredRows, collect_rows
 from invariant_bandits.moments.batches import (
     checked_counts,
-    even_places,
+    even_windows,
     finite_times,
-    place_times,
+    window_of_times,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -41,12 +41,9 @@ def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
         return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(
             n, actions, dtype=np.int64
         )
-    stored = isinstance(offered, StoredRows)
-    flat = (
-        offered
-        if stored
-        else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
-    )
+    flat = offered
+    if not isinstance(offered, StoredRows):
+        flat = np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
     return flat, checked_counts("counts", counts, len(flat))
 
 
@@ -54,9 +51,9 @@ def checked_actions(value: Any, counts: Array) -> Array:
     """Indices (n,) of the logged actions, each within its round."""
     actions = np.asarray(value)
     if actions.shape != counts.shape or actions.dtype.kind not in "iu":
-        got = f"{actions.dtype} of shape {actions.shape}"
         raise InputError(
-            f"actions must be whole numbers of shape {counts.shape}, got {got}"
+            f"actions must be whole numbers of shape {counts.shape}, got {actions.dtype} of "
+            f"shape {actions.shape}"
         )
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
@@ -93,14 +90,16 @@ def checked_propensities(
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
     logged = row_starts(counts)[:-1] + actions
-    own = finite_array("propensities", value, (n,)) if every is None else every[logged]
-    wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
+    of_logged = (
+        finite_array("propensities", value, (n,)) if every is None else every[logged]
+    )
+    wrong = np.flatnonzero((of_logged <= 0.0) | (of_logged > 1.0))
     if len(wrong):
-        got = f"{own[wrong[0]]} in round {wrong[0]}"
         raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {got}"
+            f"propensities of logged actions must lie above 0 and at most 1, got {of_logged[wrong[0]]} "
+            f"in round {wrong[0]}"
         )
-    return every, own
+    return every, of_logged
 
 
 def checked_times(value: Any, n: int) -> Array:
@@ -111,8 +110,10 @@ def checked_times(value: Any, n: int) -> Array:
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
-        pair = f"{array[at]} before {array[at + 1]} at index {at}"
-        raise InputError(f"times must not decrease, got {pair}: sort the log")
+        raise InputError(
+            f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: "
+            "sort the log"
+        )
     return array
 
 
@@ -121,16 +122,11 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
     most = max(1, spill.AT_ONCE // feedback.dim)
     start = 0
     while start < feedback.rounds:
-        stop = (
-            int(
-                np.searchsorted(
-                    feedback.starts, feedback.starts[start] + most, side="right"
-                )
-            )
-            - 1
-        )
-        yield start, max(stop, start + 1)
-        start = max(stop, start + 1)
+        last_row = feedback.starts[start] + most
+        stop = int(np.searchsorted(feedback.starts, last_row, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop
 
 
 def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
@@ -150,7 +146,6 @@ def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
         row = stop
 
 
-Whole = np.ndarray[Any, Any]
 PER_ROUND = (
     "counts",
     "actions",
@@ -204,10 +199,10 @@ class Feedback:
     """
 
     offered: Any
-    counts: Whole
-    actions: Whole
+    counts: Array
+    actions: Array
     rewards: Array
-    times: Whole | None = None
+    times: Array | None = None
     propensities: Array | None = None
     offered_propensities: Any = None
     offered_rewards: Any = None
@@ -261,8 +256,10 @@ class Feedback:
         chosen = checked_actions(actions, sizes)
         feedback = cls(flat, sizes, chosen, finite_array("rewards", rewards, (n,)))
         if propensities is not None:
-            every, own = checked_propensities(propensities, sizes, chosen)
-            feedback = replace(feedback, propensities=own, offered_propensities=every)
+            every, of_logged = checked_propensities(propensities, sizes, chosen)
+            feedback = replace(
+                feedback, propensities=of_logged, offered_propensities=every
+            )
         if times is not None:
             feedback = replace(feedback, times=checked_times(times, n))
         if offered_rewards is not None:
@@ -376,10 +373,12 @@ class Feedback:
             Propensities of the n logged actions, or of all offered actions.
         """
         if isinstance(propensities, StoredRows):
-            own = self.of_logged(propensities)
-            return replace(self, propensities=own, offered_propensities=propensities)
-        every, own = checked_propensities(propensities, self.counts, self.actions)
-        return replace(self, propensities=own, offered_propensities=every)
+            of_logged = self.of_logged(propensities)
+            return replace(
+                self, propensities=of_logged, offered_propensities=propensities
+            )
+        every, of_logged = checked_propensities(propensities, self.counts, self.actions)
+        return replace(self, propensities=of_logged, offered_propensities=every)
 
     def with_uniform_propensities(self) -> Feedback:
         """Return the rounds with equal propensities for all offered actions of a round.
@@ -416,16 +415,17 @@ class Feedback:
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        few = (
-            not isinstance(self.offered, StoredRows)
-            and self.offered.size <= spill.IN_MEMORY
-        )
-        for part in [self] if few else (self.between(*at) for at in segments(self)):
-            values = {name: getattr(part, name) for name in PER_ROW}
-            yield replace(
-                part,
-                **{name: rows[:] for name, rows in values.items() if rows is not None},
-            )
+        is_stored = isinstance(self.offered, StoredRows)
+        parts: Iterable[Feedback] = [self]
+        if is_stored or self.offered.size > spill.IN_MEMORY:
+            parts = (self.between(start, stop) for start, stop in segments(self))
+        for part in parts:
+            arrays = {}
+            for name in PER_ROW:
+                rows = getattr(part, name)
+                if rows is not None:
+                    arrays[name] = rows[:]
+            yield replace(part, **arrays)
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """Return `function` of every part, one number per offered action (rows,).
@@ -437,7 +437,7 @@ class Feedback:
     def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
         """Return `function` of every part and its share of `values`, one entry per round (n, ...)."""
         return np.concatenate(
-            [function(part, *own) for _, part, *own in in_parts(self, *values)]
+            [function(part, *shares) for _, part, *shares in in_parts(self, *values)]
         )
 
     # -- reading --
@@ -453,14 +453,14 @@ class Feedback:
         return int(self.offered.shape[1])
 
     @cached_property
-    def starts(self) -> Whole:
+    def starts(self) -> Array:
         """First row of every round, and the number of rows (n + 1,)."""
         return row_starts(self.counts)
 
     @cached_property
-    def logged_rows(self) -> Whole:
+    def logged_rows(self) -> Array:
         """Row of every logged action (n,)."""
-        return np.asarray(self.starts[:-1] + self.actions)
+        return self.starts[:-1] + self.actions
 
     @property
     def features(self) -> Array:
@@ -469,11 +469,11 @@ class Feedback:
 
     def of_logged(self, values: Any) -> Array:
         """Per-row values (rows,) of the logged actions (n,)."""
-        return self.per_round(lambda part, own: own[part.logged_rows], values)
+        return self.per_round(lambda part, rows: rows[part.logged_rows], values)
 
     def sums_per_round(self, values: Array) -> Array:
         """Sums (n, ...) over the offered actions of per-row values (rows, ...)."""
-        return np.asarray(np.add.reduceat(values, self.starts[:-1], axis=0))
+        return np.add.reduceat(values, self.starts[:-1], axis=0)
 
     def moments(
         self, windows: int | None = None, *, edges: Any = None, offered: bool = True
@@ -499,34 +499,27 @@ class Feedback:
             raise InputError("edges were given, but this feedback has no times")
         m = 8 if windows is None and edges is None else windows
         moments = WindowedMoments.empty(self.dim, m, edges=edges, offered=offered)
-        at_edges = (
-            None
-            if edges is None
-            else place_times(self.rounds, self.times, moments.edges)
-        )
-        window = (
-            even_places(self.rounds, moments.windows) if at_edges is None else at_edges
-        )
+        if edges is None:
+            window = even_windows(self.rounds, moments.windows)
+        else:
+            window = window_of_times(self.rounds, self.times, moments.edges)
         for start, part in in_parts(self):
-            others = (
-                {"offered": part.offered, "offered_counts": part.counts}
-                if offered
-                else {}
-            )
-            own = window[start : start + part.rounds]
             moments.update(
-                part.offered[part.logged_rows], part.rewards, window=own, **others
+                part.offered[part.logged_rows],
+                part.rewards,
+                window=window[start : start + part.rounds],
+                offered=part.offered if offered else None,
+                offered_counts=part.counts if offered else None,
             )
         return moments
 
     def __repr__(self) -> str:
         least = int(self.counts.min())
         most = int(self.counts.max())
-        actions = f"{least} actions" if least == most else f"{least} to {most} actions"
-        known = (
-            "without propensities" if self.propensities is None else "with propensities"
-        )
+        actions = f"{most}" if least == most else f"{least} to {most}"
+        known = "without" if self.propensities is None else "with"
         full = "" if self.offered_rewards is None else ", full information"
         return (
-            f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions}, {known}{full})"
+            f"Feedback(rounds={self.rounds}, dim={self.dim}, {actions} actions,"
+            f" {known} propensities{full})"
         )

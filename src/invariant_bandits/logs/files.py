@@ -114,9 +114,9 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ModuleNotFoundError:
-        how = "pip install 'invariant-bandits[remote]'"
         raise FileError(
-            f"{address}: {scheme}:// needs the package fsspec: {how}"
+            f"{address}: {scheme}:// needs the package fsspec: pip install "
+            "'invariant-bandits[remote]'"
         ) from None
     try:
         system: tuple[Any, str] = fsspec.core.url_to_fs(address)
@@ -148,27 +148,25 @@ def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any
     """
     words = {path: _words(path.removeprefix(root)) for root, path in rooted}
     names = tuple(next(iter(words.values()), {}))
+    if not any(words.values()):
+        return {path: {} for path in words}
     for path, keys in words.items():
         if tuple(keys) != names:
-            own, first = (
+            these, first = (
                 "/".join(map("{}=…".format, some)) or "none" for some in (keys, names)
             )
             raise FileError(
-                f"{path}: all folders must have the same keys, got {own} after {first}"
+                f"{path}: all folders must have the same keys, got {these} after {first}"
             )
     columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
-    keys_of = {
-        path: {name: columns[name][index] for name in names}
-        for index, path in enumerate(words)
-    }
+    keys_of = {}
+    for index, path in enumerate(words):
+        keys_of[path] = {name: columns[name][index] for name in names}
 
     def rank(path: str) -> tuple[list[Any], str]:
         return [(not key.is_valid, key.as_py()) for key in keys_of[path].values()], path
 
-    return {
-        path: keys_of[path]
-        for path in (sorted(keys_of, key=rank) if names else keys_of)
-    }
+    return {path: keys_of[path] for path in sorted(keys_of, key=rank)}
 
 
 def _words(path: str) -> dict[str, str | None]:
@@ -224,11 +222,11 @@ class PartitionedSource(SourceAround):
 
     def batches(self, task: Task, columns: Sequence[str]) -> Batches:
         """Yield batches of the files with the keys that are wanted."""
-        own = self.inner.arrow_schema.names
+        in_file = self.inner.arrow_schema.names
         keys = self.keys[task.file]
-        read = [name for name in columns if name in own] or list(own[:1])
+        read = [name for name in columns if name in in_file] or list(in_file[:1])
         for row, batch in self.inner.batches(task, read):
             for name in columns:
-                if name not in own:
+                if name not in in_file:
                     batch = batch.append_column(name, pa.repeat(keys[name], len(batch)))
             yield row, batch.select(list(columns))

@@ -37,8 +37,10 @@ def weigh_clicks(
     z = [1, (X[:, kept] − shift) / scale] are contexts, u the product of z with the row of `weights`
     (arms, 1 + q) that `codes` (n,) names, π = σ(u), and h = π(1 − π), at least `least`.
     """
-    n, q = len(X), len(kept)
-    contexts, targets = np.empty((n, 1 + q)), np.empty(n)
+    n = len(X)
+    q = len(kept)
+    contexts = np.empty((n, 1 + q))
+    targets = np.empty(n)
     for t in range(n):
         linear = weights[codes[t], 0]
         for j in range(q):

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict, is_dataclass, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.features.catalogue import Catalogue
+from invariant_bandits.features.maps import FeatureOptions
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import (
-    ArmTable,
-    Catalogue,
-    arm_table,
-    read_catalogue,
-)
+from invariant_bandits.logs.arms import ArmTable, arm_table, read_catalogue
 from invariant_bandits.logs.decode import (
     find_time_format,
     is_text,
     is_time,
 )
-from invariant_bandits.logs.external_sort import with_whole_rounds
+from invariant_bandits.logs.external_sort import in_time_order, with_whole_rounds
 from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.logged_feedback import (
+    GatheredRounds,
+    LoggedFeedback,
+    feedback_of,
+    require_offered,
+    rounds_to_keep,
+)
+from invariant_bandits.logs.missing_rewards import MissingWeights, missing_rewards_note
 from invariant_bandits.logs.preparation import (
     ChangedSource,
     cut_levels,
@@ -31,9 +38,21 @@ from invariant_bandits.logs.preparation import (
     prepared,
     text_of_numbers,
 )
-from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.quality import QualityReport, RowProblems
+from invariant_bandits.logs.reader import (
+    AnyFeatures,
+    Rounds,
+    encoded_rounds,
+    map_features,
+)
 from invariant_bandits.logs.repeats import RepeatProbe
 from invariant_bandits.logs.roles import infer_schema
+from invariant_bandits.logs.scan import (
+    LogMoments,
+    Progress,
+    open_scan,
+    read_feature_map,
+)
 from invariant_bandits.logs.schema import (
     HINTS,
     LEVELS,
@@ -50,7 +69,7 @@ from invariant_bandits.logs.sources import (
     Task,
     first_rows,
 )
-from invariant_bandits.logs.spill import SpooledSource
+from invariant_bandits.logs.spill import SpooledSource, expanded_rows, release_memory
 from invariant_bandits.logs.survey import (
     ArmProbe,
     CategoryProbe,
@@ -61,12 +80,6 @@ from invariant_bandits.logs.survey import (
     spelling_notes,
 )
 from invariant_bandits.optional import pyarrow as pa
-
-if TYPE_CHECKING:
-    from invariant_bandits.logs.arm_features import ArmFeatures
-    from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-    from invariant_bandits.logs.reader import Rounds
-    from invariant_bandits.logs.scan import LogMoments, Progress
 
 
 class Log:
@@ -144,16 +157,16 @@ class Log:
             overrides |= {
                 name: self.given[name] for name in ("level_edges", "level_values")
             }
-        own = self.source.schema
-        if own is None:
+        of_format = self.source.schema
+        if of_format is None:
             return infer_schema(self.source.arrow_schema, self.first_rows, **overrides)
         names = self.source.arrow_schema.names
         if (
-            own.labelled
-            and overrides.get("arm", own.arm) is None
+            of_format.labelled
+            and overrides.get("arm", of_format.arm) is None
             and "features" not in overrides
         ):
-            free = set(names) - set(own.roles().values())
+            free = set(names) - set(of_format.roles().values())
             overrides["features"] = [
                 name for name in names if name in free and not name.startswith("__")
             ]
@@ -161,24 +174,25 @@ class Log:
         for each in ("features", "categorical") if ignored else ():
             overrides[each] = [
                 name
-                for name in overrides.get(each, getattr(own, each))
+                for name in overrides.get(each, getattr(of_format, each))
                 if name not in ignored
             ]
-        changed = replace(own, **overrides).resolved(self.source.arrow_schema)
+        changed = replace(of_format, **overrides).resolved(self.source.arrow_schema)
         if (
-            own.labelled
-            and changed.arm in (own.arm, None)
-            and not set(changed.features) <= set(own.features)
+            of_format.labelled
+            and changed.arm in (of_format.arm, None)
+            and not set(changed.features) <= set(of_format.features)
         ):
             # Features of arms: the actions are rows.
-            return replace(changed, arm=None, action=own.arm)
+            return replace(changed, arm=None, action=of_format.arm)
         return changed
 
     def _notes(self) -> tuple[str, ...]:
         """What a reader must know first of the values of the log."""
         schema = self.schema
-        notes = [] if schema.ranking is None else [ranking_note(schema)]
-        notes += schema.doubts
+        notes = list(schema.doubts)
+        if schema.ranking is not None:
+            notes.insert(0, ranking_note(schema))
         if schema.minimise:
             notes.append(
                 f"less of {schema.reward} is better: rewards are {schema.reward_words}"
@@ -281,6 +295,11 @@ class Log:
             self._arm_table = table
         return self._arm_table
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the arms of the log; none if its columns describe the actions."""
+        return self.arms.labels if self.schema.labelled else ()
+
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
 
@@ -296,11 +315,12 @@ class Log:
         probes: list[Any] = []
         if known is None:
             known = Survey(tuple(self.source.tasks), self.source.total_rows)
-            probes += [RoundProbe(schema)] if schema.round is not None else []
-            probes += [CategoryProbe(schema.categorical)] if schema.categorical else []
-            probes += (
-                [ArmProbe(schema, self.times_are_dates)] if schema.labelled else []
-            )
+            if schema.round is not None:
+                probes.append(RoundProbe(schema))
+            if schema.categorical:
+                probes.append(CategoryProbe(schema.categorical))
+            if schema.labelled:
+                probes.append(ArmProbe(schema, self.times_are_dates))
         # One pass for all.
         if schema.time is not None and known.times is None and (times or probes):
             probes.append(TimeProbe(schema.time, self.times_are_dates))
@@ -341,29 +361,27 @@ class Log:
         source = self.source
         total = 0
         tasks = list[Task]()
+        spool = source if isinstance(source, SpooledSource) else None
         for task in source.tasks:
             task = replace(task, position=total)
             end = task.first_row
-            spool = source if isinstance(source, SpooledSource) else None
-            for row, batch in (
-                spool.record(task) if spool else source.batches(task, columns)
-            ):
+            batches = spool.record(task) if spool else source.batches(task, columns)
+            for row, batch in batches:
                 end = row + len(batch)
                 for probe in probes:
                     probe.add(task, row, batch)
-            skipped = () if source.skips_lines else source.skipped(task).values()
-            total += (
-                max([end, *(row + 1 for bad in skipped for row in bad)])
-                - task.first_row
-            )
+            if not source.skips_lines:
+                for rows in source.skipped(task).values():
+                    end = max([end, *(row + 1 for row in rows)])
+            total += end - task.first_row
             if not self.schema.one_row_per_action:
                 tasks += [task] if spool is None else spool.split(task)
             # A round may go on in the next part of its file.
             elif not tasks or tasks[-1].file != task.file:
                 tasks.append(task)
-        results = {
-            name: value for probe in probes for name, value in probe.results().items()
-        }
+        results: dict[str, Any] = {}
+        for probe in probes:
+            results |= probe.results()
         return replace(known, tasks=tuple(tasks), total_rows=total, **results)
 
     def moments(
@@ -372,11 +390,7 @@ class Log:
         windows: int | None = None,
         every: Any = None,
         edges: Any = None,
-        features: FeatureOptions
-        | FeatureMap
-        | ArmFeatures
-        | Sequence[str]
-        | None = None,
+        features: AnyFeatures | None = None,
         engine: Any = "local",
         address: str | None = None,
         strict: bool = False,
@@ -397,9 +411,8 @@ class Log:
             log are numbers, give `every` as a number.
         edges : array, shape (windows + 1,), optional
             Times at which the windows begin and end, instead of the arguments `windows` and `every`.
-        features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
-            Names or patterns of the feature columns, options for computing features, or a map from columns to
-            features that was learned before.
+        features : FeatureOptions, FeatureMap or None
+            Options for computing features, or a map from columns to features that was learned before.
         engine : str, distributed.Client or SparkSession
             Where to read the log: "local", "dask", "spark", or an existing Dask client or Spark session.
         address : str, optional
@@ -432,45 +445,158 @@ class Log:
         >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
         ((2, 2, 2, 2), True)
         """
-        from invariant_bandits.logs.read import read_moments
-
-        return read_moments(
+        scan = open_scan(
             self,
             windows=windows,
             every=every,
             edges=edges,
-            features=features,
             engine=engine,
             address=address,
             strict=strict,
             keep_going=keep_going,
             progress=progress,
         )
+        return scan.moments(checked_features(features))
 
     def rounds(
         self,
-        feature_map: FeatureMap | FeatureOptions | ArmFeatures | None = None,
+        features: AnyFeatures | None = None,
         *,
-        latest: int | None = None,
+        report: QualityReport | None = None,
     ) -> Iterator[Rounds]:
         """Yield batches of rounds with their features, in the order of the log.
 
         Parameters
         ----------
-        feature_map : FeatureMap, FeatureOptions or None
+        features : FeatureMap, FeatureOptions or None
             Map from columns to features that `moments` learned, or options with `standardise="none"`.
-        latest : int, optional
-            Number of rounds at the end of the log that the caller needs; with labelled arms, batches that
-            hold only earlier rounds are skipped.
+        report : QualityReport, optional
+            It counts the problems found while reading.
 
         >>> import pyarrow as pa, invariant_bandits as ib
         >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]}))
         >>> [batch.features.tolist() for batch in log.rounds()]
         [[[2.0], [3.0]]]
         """
-        from invariant_bandits.logs.read import read_rounds
+        scales = isinstance(features, FeatureOptions) and features.standardise != "none"
+        if scales and not self.schema.labelled:
+            raise InputError(
+                "features: standardising needs scales; give the map that Log.moments learned"
+            )
+        learned = read_feature_map(self, features)
+        for rounds in encoded_rounds(self, learned, report or QualityReport()):
+            yield from map_features(rounds, learned)
 
-        return read_rounds(self, feature_map=feature_map, latest=latest)
+    def feedback(
+        self,
+        *,
+        features: FeatureOptions | None = None,
+        fit_fraction: float = 0.5,
+        windows: int = 8,
+        latest: int | None = None,
+        strict: bool = False,
+        keep_going: bool = False,
+        seed: int = 0,
+        weight_missing: Sequence[str] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> LoggedFeedback:
+        """Read the rounds in time order; the log must have the offered actions.
+
+        Features of the offered actions are kept in memory up to 128 MB, and else in a temporary file in
+        TMPDIR.
+
+        Parameters
+        ----------
+        features : FeatureOptions, optional
+            How columns become features.
+        fit_fraction : float
+            Share of the rounds, from the beginning of the log, that determines the scales of features and
+            which features are left out.
+        windows : int
+            Number of windows (periods) into which the rounds of `fit_fraction` are cut, at least 2. Short
+            logs are cut into fewer windows.
+        latest : int, optional
+            Number of rounds to read, from the end of the log, by default all rounds.
+        strict : bool
+            Whether to refuse a log with any bad row.
+        keep_going : bool
+            Whether to accept a log although most of its rounds cannot be used.
+        seed : int
+            Seed that draws a logged action for each round if the log has the rewards of all actions and marks
+            none as chosen.
+        weight_missing : sequence of str
+            Columns on which it depends whether a reward is missing. Rounds with a reward then stand for all
+            rounds with the same values of these columns, so that estimates hold for all rounds of the log.
+        progress : callable (rows), optional
+            Function that is called after every batch with the number of rows read.
+
+        Returns
+        -------
+        LoggedFeedback
+            Rounds of the log, and remarks about how the log was read.
+
+        >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+        >>> rng = np.random.default_rng(0)
+        >>> offered = rng.normal(size=(200, 3, 2))
+        >>> columns = {"reward": rng.normal(size=200), "offered": offered.tolist(), "action": [1] * 200}
+        >>> table = pa.table(columns)
+        >>> ib.open_log(table).feedback().feedback
+        Feedback(rounds=200, dim=2, 3 actions, without propensities)
+        """
+        require_offered(self.schema)
+        log = in_time_order(self)
+        options = features or FeatureOptions()
+        expanding = read_feature_map(log, options)
+        notes = list(log.notes)
+        if log is not self:
+            notes.append(
+                "the rounds were not in the order of time and have been sorted by it"
+            )
+        weights = None
+        if weight_missing:
+            weights = MissingWeights(log, weight_missing)
+            notes.append(
+                "rounds with a reward are weighted for those without one that have the same"
+                f" {', '.join(weight_missing)}"
+            )
+        elif unequal := missing_rewards_note(log):
+            notes.append(unequal)
+        gathered = GatheredRounds(latest)
+        quality = QualityReport()
+        for batch in rounds_to_keep(log, expanding, quality, latest):
+            gathered.add(batch if weights is None else weights.weighted(batch))
+            if progress is not None:
+                progress(quality.rows)
+        quality.check(strict=strict, keep_going=keep_going)
+        if latest is not None and quality.rounds > latest:
+            wider = np.sqrt(quality.rounds / latest)
+            notes.append(
+                f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
+                f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
+            )
+        values = gathered.values()
+        if values["offered_arms"] is not None:
+            values["offered"] = expanded_rows(
+                values["offered"], expanding.cross_rows, expanding.dim
+            )
+        if values["action"] is None:
+            notes.append(
+                "the log does not say which action was chosen; 'the log' is here a choice at random among the"
+                " offered"
+            )
+        release_memory()
+        read = LoggedFeedback(
+            feedback=feedback_of(values, seed),
+            schema=log.schema,
+            feature_map=expanding,
+            quality=quality,
+            windows=windows,
+            dropped=(),
+            notes=tuple(notes),
+            positions=values["position"],
+            offered_arms=values["offered_arms"],
+        )
+        return read.with_estimable_features(options, fit_fraction)
 
     def with_source(self, source: Source) -> Log:
         """This log with its rows in another order."""
@@ -481,12 +607,25 @@ class Log:
         return other
 
 
+def checked_features(features: Any) -> Any:
+    """Return what becomes of columns, by default options; InputError if it is a list of their names."""
+    if features is None:
+        return FeatureOptions()
+    if not is_dataclass(features):
+        raise InputError(
+            "features must be options or a map; columns are named when a log is opened:"
+            f" open_log(…, features=…), got {features!r:.80}"
+        )
+    return features
+
+
 def ranking_note(schema: Schema) -> str:
     """Say what a model of a ranking can do, and what it cannot."""
-    what = f"the log is a ranking: rows of one {schema.ranking} are items at different positions"
-    used = f"every row counts as a decision of its own, with its {schema.position} as a category"
-    missing = "the model scores single items at one position; that items of a page compete is left out"
-    return f"{what}; {used}; {missing}"
+    return (
+        f"the log is a ranking: rows of one {schema.ranking} are items at different positions; "
+        f"every row counts as a decision of its own, with its {schema.position} as a category; "
+        "the model scores single items at one position; that items of a page compete is left out"
+    )
 
 
 def open_log(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy import special
@@ -12,10 +12,12 @@ from scipy import special
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.reader import Rounds
 from invariant_bandits.optional import pyarrow as pa
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 LEVEL = 1e-4
 """Probability of naming any column where rewards are missing by chance."""
@@ -143,9 +145,9 @@ class MissingWeights:
                 )
                 parts.append(part)
         groups_of_rows = np.concatenate([part.groups for part in parts])
-        there = np.concatenate([part.observed for part in parts])
+        is_known = np.concatenate([part.observed for part in parts])
         counts = np.bincount(groups_of_rows)
-        observed = np.bincount(groups_of_rows, weights=there)
+        observed = np.bincount(groups_of_rows, weights=is_known)
         for group, code in codes.items():
             if observed[code] < FEWEST_OBSERVED:
                 pairs = zip(columns, group, strict=True)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.checks import InputError, format_names, whole_number
 from invariant_bandits.logs.decode import (
     are_text_numbers,
     is_number,
     is_text,
     numbers_or_nan,
 )
-from invariant_bandits.logs.schema import format_names, require_column
+from invariant_bandits.logs.schema import require_column
 from invariant_bandits.logs.sources import Batches, Source, SourceAround, Task
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
@@ -308,8 +308,9 @@ def cut_levels(
     # The labels are rounded: each must still lie in its level.
     labels = [float(label) for label in level_labels(medians)]
     if len(np.unique(np.searchsorted(edges, labels, side="right"))) < count:
-        fewer = "some numbers come so often that fewer levels are needed"
-        raise InputError(f"{impossible}, {fewer}")
+        raise InputError(
+            f"{impossible}, some numbers come so often that fewer levels are needed"
+        )
     return tuple(edges.tolist()), tuple(medians)
 
 
@@ -320,7 +321,8 @@ def with_levels(
     medians: Sequence[float],
 ) -> Source:
     """The source with its column of numbers as labels: the median of the level of each number."""
-    bounds, labels = np.array(edges), pa.array(level_labels(medians))
+    bounds = np.array(edges)
+    labels = pa.array(level_labels(medians))
 
     def level(column: Any) -> Any:
         numbers = numbers_or_nan(column)

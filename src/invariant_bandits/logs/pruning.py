@@ -9,12 +9,10 @@ import numpy as np
 from invariant_bandits.checks import (
     InputError,
 )
-from invariant_bandits.logs.collinearity import Dropped, collinear_features
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.collinearity import Dropped, collinear_features
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.logs.windows import join_sparse
 from invariant_bandits.moments.windowed import WindowedMoments
-
-HARDLY_ANY = 10
-"""Rounds below which a window is not worth one of its own."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Pruned:
     notes: tuple[str, ...]
 
 
-def fewest_rounds(dim: int) -> int:
-    """Return how many rounds a window needs: three per coefficient, intercept included."""
-    return 3 * (dim + 1)
-
-
 def prune(
     moments: WindowedMoments,
     feature_map: FeatureMap,
@@ -66,19 +59,20 @@ def prune(
         What to learn from the moments; None if the map has been learned before.
 
     >>> import numpy as np
-    >>> from invariant_bandits.logs.columns import Column
+    >>> from invariant_bandits.features.columns import Column
+    >>> from invariant_bandits.features.rows import RowFeatures
     >>> rng = np.random.default_rng(0)
     >>> features = rng.normal(size=(90, 3))
     >>> features[:30, 1], features[:, 2] = 5.0, 1.0
     >>> moments = WindowedMoments.from_arrays(features, features[:, 0], windows=3)
-    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"), Column("tax"))))
+    >>> pruned = prune(moments, RowFeatures((Column("price"), Column("discount"), Column("tax"))))
     >>> pruned.feature_map.names, str(pruned.dropped[0])
     (('price', 'discount'), 'tax is constant within every window')
     """
-    joined, notes = _joined(moments)
-    dropped: list[Dropped] = []
+    joined, notes = join_sparse(moments)
+    dropped: tuple[Dropped, ...] = ()
     if options is not None:
-        feature_map, dropped = feature_map.learned(joined, options)
+        feature_map, dropped, _ = feature_map.learned(joined, options)
         joined = feature_map.standardise_moments(joined)
     unusable = {
         feature.name: feature
@@ -93,44 +87,3 @@ def prune(
         joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
         feature_map = feature_map.without(unusable)
     return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
-
-
-def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
-    """Return moments without windows of hardly any rounds, and what was done in words.
-
-    At least two windows must remain.
-
-    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
-    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
-    until each has enough rounds; what is left joins the last.
-    """
-    enough = fewest_rounds(moments.dim)
-    counts = moments.counts
-    long = counts >= enough
-    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
-    least = min(HARDLY_ANY, enough) if carried else enough
-    starts = [0]
-    rounds = 0.0
-    for window, count in enumerate(counts):
-        if rounds >= least:
-            starts.append(window)
-            rounds = 0.0
-        rounds += count
-    if rounds < least and len(starts) > 1:
-        starts.pop()
-    many = moments.windows
-    left = len(starts)
-    if left < 2:
-        needed = (
-            f"at least 2 with {least} rounds each are needed for {moments.dim} features"
-        )
-        raise InputError(
-            f"windows: {needed}, the log has {moments.rounds:,} usable rounds in {many}"
-        )
-    if left == many:
-        return moments, []
-    short = (
-        f"{int((counts < least).sum())} of {many} windows had fewer than {least} rounds"
-    )
-    note = f"{short} and were joined to a neighbour: {left} windows remain"
-    return moments.regrouped(np.array(starts)), [note]

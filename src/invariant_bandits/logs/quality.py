@@ -211,36 +211,35 @@ class QualityReport:
             lines.append(f"  {problem.count:>9,}  {reason} ({fate}); first: {where}")
         return "\n".join(lines)
 
-    def refuse_problems(self) -> None:
-        """Raise InputError if anything was found (`strict`)."""
-        if not self.clean:
+    def check(self, *, strict: bool = False, keep_going: bool = False) -> None:
+        """Raise InputError if the log is too bad.
+
+        Parameters
+        ----------
+        strict : bool
+            Whether any problem is too bad.
+        keep_going : bool
+            Whether a log may do of which most rounds cannot be used, or all offered actions are alike.
+        """
+        if strict and self.problems:
             raise InputError(
                 f"the log has problems and strict was asked for:\n{self.describe()}"
             )
-
-    def require_rounds(self, keep_going: bool = False) -> None:
-        """Raise InputError if no round is usable, or most are not and the caller does not `keep_going`."""
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
-        if self.left_out > self.rounds and not keep_going:
-            how = "what is left may mislead; mend the log, or go on with keep_going=True (--keep-going)"
+        if keep_going:
+            return
+        if self.left_out > self.rounds:
             raise InputError(
-                f"most rounds of the log cannot be used, {how}:\n{self.describe()}"
+                "most rounds of the log cannot be used, what is left may mislead; mend the log, "
+                f"or go on with keep_going=True (--keep-going):\n{self.describe()}"
             )
-
-    def require_choices(self, keep_going: bool = False) -> None:
-        """Raise InputError if all offered actions are alike, unless the caller does `keep_going`."""
-        if (
-            self.choices
-            and self.identical >= NEARLY_ALL * self.choices
-            and not keep_going
-        ):
-            where = f"in {self.identical:,} of {self.choices:,} rounds looked at"
-            same = (
-                "all offered actions have the same features: nothing distinguishes them"
+        if self.choices and self.identical >= NEARLY_ALL * self.choices:
+            raise InputError(
+                f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered "
+                "actions have the same features: nothing distinguishes them; say which column is "
+                "the action's label (--arm COLUMN), or give their features (--features)"
             )
-            how = "say which column is the action's label (--arm COLUMN), or give their features (--features)"
-            raise InputError(f"{where}, {same}; {how}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, format_names
+from invariant_bandits.features.arm_maps import (
+    OwnCoefficients,
+    PooledLevels,
+)
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arms import label_words
-from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.arms import ArmTable, label_words
 from invariant_bandits.logs.decode import (
     are_flags,
     is_list,
@@ -23,19 +28,18 @@ from invariant_bandits.logs.decode import (
     vector_width,
 )
 from invariant_bandits.logs.external_sort import round_batches
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.repeats import RepeatedRounds
-from invariant_bandits.logs.schema import PROBABILITIES, Schema, format_names
+from invariant_bandits.logs.schema import PROBABILITIES, Schema
 from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.logs.survey import MOST_LEVELS
 from invariant_bandits.optional import compute
 from invariant_bandits.optional import pyarrow as pa
 
-Features: TypeAlias = FeatureMap | ArmFeatures
-"""A feature map: (context, action) → φ."""
-AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
+
+AnyFeatures: TypeAlias = FeatureOptions | FeatureMap
 """What to make of the columns: options, or a feature map that was learned before."""
 OUTSIDE_OFFERED = "chosen action outside the offered"
 UNKNOWN_ARM = "label of no known arm"
@@ -152,29 +156,26 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
 
     Earlier batches are released as soon as they are not needed.
     """
-    kept: deque[Rounds] = deque()
+    needed: deque[Rounds] = deque()
     total = 0
     for batch in batches:
-        kept.append(batch)
+        needed.append(batch)
         total += len(batch)
-        while total - len(kept[0]) >= latest:
-            total -= len(kept.popleft())
-    return kept
+        while total - len(needed[0]) >= latest:
+            total -= len(needed.popleft())
+    return needed
 
 
-def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
+def map_features(rounds: Rounds, features: FeatureMap) -> Iterator[Rounds]:
     """Yield rounds of encoded rows as rounds of φ, chosen and offered.
 
     Of labelled arms, a bounded number of rounds at a time.
     """
     step = len(rounds)
-    if rounds.arm is not None:
+    if features.labels:
         counts = rounds.offered_counts
-        step = max(
-            1,
-            CELLS_AT_ONCE
-            // (features.dim * (1 if counts is None else int(np.max(counts)))),
-        )
+        most = 1 if counts is None else int(np.max(counts))
+        step = max(1, CELLS_AT_ONCE // (features.dim * most))
     part_of = np.arange(len(rounds)) // step
     for index in range(-(-len(rounds) // step)):
         part = rounds.where(part_of == index)
@@ -189,17 +190,19 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
         yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
 
 
-def with_contexts(rounds: Rounds, features: ArmFeatures) -> Rounds:
-    """Return rounds of labelled arms that have whole contexts as features.
+def standardised_rounds(rounds: Rounds, features: FeatureMap) -> Rounds:
+    """Return rounds of encoded rows with standardised rows, of which `FeatureMap.cross_rows` makes φ.
 
-    Rows of `offered` are the context with the position of the arm behind it, from which
-    `ArmFeatures.cross_rows` makes φ: with own coefficients a row of φ is as many times longer as there
-    are arms.
+    Of labelled arms, rows of `offered` are the context with the position of the arm behind it: a row of φ
+    may be as many times longer as there are arms.
     """
-    contexts = features.standardise(rounds.features)
-    repeated = np.repeat(contexts, rounds.offered_counts, axis=0)
-    offered = np.column_stack([repeated, np.asarray(rounds.offered_arms)])
-    return replace(rounds, features=contexts, offered=offered)
+    standard = features.standardise(rounds.features)
+    if rounds.offered_arms is None:
+        offered = features.standardise(np.asarray(rounds.offered))
+    else:
+        repeated = np.repeat(standard, rounds.offered_counts, axis=0)
+        offered = np.column_stack([repeated, rounds.offered_arms])
+    return replace(rounds, features=standard, offered=offered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +215,7 @@ class Reader:
         Where the rows come from.
     schema : Schema
         What the columns mean.
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         What becomes of them; rounds get encoded features, before any is left out or scaled.
     dates : bool
         Whether times are dates, not numbers.
@@ -220,22 +223,16 @@ class Reader:
         Positions in the log of the rounds whose id came before, of a log with several rows per round.
     repeats : RepeatedRounds or None
         Rows that repeat the id of an earlier one, of a log with one row per round.
-    arms : ArmTable or None
-        Of labelled actions: the arms, and when each was offered.
-    with_offered : bool
-        Whether rounds get the labelled arms that were offered.
     chosen_is_flag : bool
         With one row per action, whether the column `chosen` holds truth values, not labels.
     """
 
     source: Source
     schema: Schema
-    features: Features
+    features: FeatureMap
     dates: bool
     duplicates: Array | None = None
     repeats: RepeatedRounds | None = None
-    arms: Any = None
-    with_offered: bool = True
     chosen_is_flag: bool = True
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
@@ -270,61 +267,43 @@ class Reader:
     def _decode_rows(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per round: features of the chosen action, or a context and the chosen label."""
+        """Decode one row per round: the features of the chosen action."""
         problems = RowProblems(len(batch))
         columns = self._columns(batch, problems)
-        codes = None if self.arms is None else self._codes(batch, problems)
         features = self.encode(columns, len(batch))
-        known = {"columns": columns, "arm": codes}
-        rounds = self._rounds(
-            task, row + np.arange(len(batch)), features, batch, problems, **known
-        )
-        if codes is None or not self.with_offered:
-            return rounds, problems
-        mask = self._offered_mask(task, rounds, batch)
-        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
-        return rounds.offering(mask), problems
+        rows = row + np.arange(len(batch))
+        return self._rounds(task, rows, features, batch, problems), problems
 
     def _decode_groups(
         self, task: Task, row: int, batch: Any
     ) -> tuple[Rounds, RowProblems]:
-        """Decode one row per offered action; the batch holds whole rounds.
-
-        Rows of labelled arms share a context.
-        """
+        """Decode one row per offered action; the batch holds whole rounds."""
         schema = self.schema
-        starts = run_starts(batch.column(self.schema.round))
+        starts, rows = self._round_starts(batch)
         counts = np.diff(np.append(starts, len(batch)))
-        rows = RowProblems(len(batch))
-        rows.leave_out(
-            np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}"
-        )
-        offered = all_rewards = codes = None
-        if self.arms is None:
-            offered = self.encode(self._columns(batch, rows), len(batch), counts)
-            all_rewards = (
-                self._rewards(batch, rows) if schema.full_information else None
-            )
-        else:
-            codes = self._codes(batch, rows)
+        offered = self.encode(self._columns(batch, rows), len(batch), counts)
+        all_rewards = self._rewards(batch, rows) if schema.full_information else None
         problems = rows.of_groups(starts)
         chosen = self._chosen_rows(batch, starts, problems)
-        of_chosen = batch.take(chosen)
-        columns = {} if offered is not None else self._columns(of_chosen, problems)
-        features = (
-            self.encode(columns, len(chosen)) if offered is None else offered[chosen]
-        )
-        known = {"columns": columns, "offered": offered, "all_rewards": all_rewards}
         rounds = self._rounds(
-            task, row + starts, features, of_chosen, problems, **known
+            task, row + starts, offered[chosen], batch.take(chosen), problems
         )
-        if codes is None:
-            action = None if schema.chosen is None else chosen - starts
-            return replace(rounds, offered_counts=counts, action=action), problems
-        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
-        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
-        rounds = replace(rounds, arm=codes[chosen])
-        return rounds.offering(mask) if self.with_offered else rounds, problems
+        rounds = replace(
+            rounds,
+            offered=offered,
+            offered_counts=counts,
+            action=None if schema.chosen is None else chosen - starts,
+            all_rewards=all_rewards,
+        )
+        return rounds, problems
+
+    def _round_starts(self, batch: Any) -> tuple[Array, RowProblems]:
+        """Return the first row of every round, and the rows that name no round."""
+        column = batch.column(self.schema.round)
+        problems = RowProblems(len(batch))
+        missing = np.asarray(column.is_null())
+        problems.leave_out(missing, f"missing {self.schema.round}")
+        return run_starts(column), problems
 
     def _decode_lists(
         self, task: Task, row: int, batch: Any
@@ -349,16 +328,20 @@ class Reader:
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        known = {"offered": offered, "offered_counts": counts, "action": action}
         rounds = self._rounds(
-            task, row + np.arange(len(batch)), features, batch, problems, **known
+            task,
+            row + np.arange(len(batch)),
+            features,
+            batch,
+            problems,
+            offered=offered,
+            offered_counts=counts,
+            action=action,
         )
-        rewards = (
-            None
-            if self.schema.rewards is None
-            else self._all_rewards(batch, counts, problems)
-        )
-        return replace(rounds, all_rewards=rewards), problems
+        if self.schema.rewards is not None:
+            all_rewards = self._all_rewards(batch, counts, problems)
+            rounds = replace(rounds, all_rewards=all_rewards)
+        return rounds, problems
 
     def _rounds(
         self,
@@ -399,20 +382,27 @@ class Reader:
                 batch.column(schema.position), schema.position, missing
             )
             position = np.where(missing.usable, values, np.nan)
-        known |= {"propensity": propensity, "position": position}
-        return Rounds(task.file, rows, features, rewards, times, **known)
+        return Rounds(
+            file=task.file,
+            rows=rows,
+            features=features,
+            rewards=rewards,
+            times=times,
+            propensity=propensity,
+            position=position,
+            **known,
+        )
 
     def _columns(self, batch: Any, problems: RowProblems) -> dict[str, Any]:
         """Return the decoded columns of a batch that become features."""
         raw: dict[str, Any] = {}
         for column in self.features.columns:
-            values = batch.column(column.name)
             name = column.name
+            values = batch.column(name)
             impute = column.filler is not None
             if column.categories is not None:
-                known = column.categories
                 raw[name] = decode.categories_of(
-                    values, known, name, problems, impute=impute
+                    values, column.categories, name, problems, impute=impute
                 )
             elif column.width is not None:
                 raw[name] = decode.vectors(
@@ -450,23 +440,6 @@ class Reader:
             problems.leave_out(bad, f"{name} missing or not finite")
         return np.asarray(self.schema.learned_reward(rewards))
 
-    def _codes(self, batch: Any, problems: RowProblems) -> Array:
-        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
-        codes, missing = decode.category_places(
-            label_words(batch.column(self.schema.arm)), self.arms.labels
-        )
-        problems.leave_out(missing, f"missing {self.schema.arm}")
-        problems.leave_out(codes < 0, UNKNOWN_ARM)
-        return np.maximum(codes, 0)
-
-    def _offered_mask(self, task: Task, rounds: Rounds, batch: Any) -> Any:
-        """Return which arms each round offered (n, arms)."""
-        if self.schema.arms_offered is not None:
-            return self.arms.offered_in(batch.column(self.schema.arms_offered))
-        if rounds.times is None:
-            return self.arms.offered_at(task.positions(rounds.rows))
-        return self.arms.offered_at(rounds.times)
-
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
         """Return the row of the chosen action of every round (n,), the first if there are several or none."""
         if self.schema.chosen is None:
@@ -484,9 +457,90 @@ class Reader:
         column = batch.column(self.schema.chosen)
         if self.chosen_is_flag:
             return decode.flags(column)
-        own = batch.column(self.schema.row_label).cast(pa.string())
-        same = compute.equal(column.cast(pa.string()), own).fill_null(False)
+        row_labels = batch.column(self.schema.row_label).cast(pa.string())
+        same = compute.equal(column.cast(pa.string()), row_labels).fill_null(False)
         return np.asarray(same.to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmReader(Reader):
+    """How batches of a log of labelled arms become rounds, whose features are contexts.
+
+    Parameters
+    ----------
+    arms : ArmTable
+        The arms, and when each was offered.
+    with_offered : bool
+        Whether rounds say which arms were offered.
+    """
+
+    arms: ArmTable
+    with_offered: bool = True
+
+    def _decode_rows(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
+        """Decode one row per round: a context and the chosen label."""
+        problems = RowProblems(len(batch))
+        columns = self._columns(batch, problems)
+        codes = self._codes(batch, problems)
+        rows = row + np.arange(len(batch))
+        rounds = self._contexts(task, rows, columns, batch, problems)
+        rounds = replace(rounds, arm=codes)
+        if not self.with_offered:
+            return rounds, problems
+        mask = self._offered_mask(task, rounds, batch)
+        problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
+        return rounds.offering(mask), problems
+
+    def _decode_groups(
+        self, task: Task, row: int, batch: Any
+    ) -> tuple[Rounds, RowProblems]:
+        """Decode one row per offered arm, all of which share a context; the batch holds whole rounds."""
+        starts, rows = self._round_starts(batch)
+        codes = self._codes(batch, rows)
+        problems = rows.of_groups(starts)
+        chosen = self._chosen_rows(batch, starts, problems)
+        of_chosen = batch.take(chosen)
+        columns = self._columns(of_chosen, problems)
+        rounds = self._contexts(task, row + starts, columns, of_chosen, problems)
+        rounds = replace(rounds, arm=codes[chosen])
+        if not self.with_offered:
+            return rounds, problems
+        counts = np.diff(np.append(starts, len(batch)))
+        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
+        mask[np.repeat(np.arange(len(starts)), counts), codes] = True
+        return rounds.offering(mask), problems
+
+    def _contexts(
+        self,
+        task: Task,
+        rows: Array,
+        columns: dict[str, Any],
+        batch: Any,
+        problems: RowProblems,
+    ) -> Rounds:
+        """Return rounds with encoded contexts; a row of `batch` is a round."""
+        features = self.encode(columns, len(batch))
+        rounds = self._rounds(task, rows, features, batch, problems)
+        return replace(rounds, columns=columns)
+
+    def _codes(self, batch: Any, problems: RowProblems) -> Array:
+        """Return indices (n,) of the labels; 0, and a problem, where a label is missing or not known."""
+        codes, missing = decode.category_places(
+            label_words(batch.column(self.schema.arm)), self.arms.labels
+        )
+        problems.leave_out(missing, f"missing {self.schema.arm}")
+        problems.leave_out(codes < 0, UNKNOWN_ARM)
+        return np.maximum(codes, 0)
+
+    def _offered_mask(self, task: Task, rounds: Rounds, batch: Any) -> Any:
+        """Return which arms each round offered (n, arms)."""
+        if self.schema.arms_offered is not None:
+            return self.arms.offered_in(batch.column(self.schema.arms_offered))
+        if rounds.times is None:
+            return self.arms.offered_at(task.positions(rounds.rows))
+        return self.arms.offered_at(rounds.times)
 
 
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
@@ -496,7 +550,7 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     ----------
     log : Log
         What is read.
-    features : FeatureOptions, FeatureMap or ArmFeatures
+    features : FeatureOptions or FeatureMap
         What becomes of the columns; of options, only what does not need moments.
     offered : bool
         Whether rounds of labelled arms say which were offered.
@@ -509,20 +563,52 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         and schema.chosen is not None
         and schema.row_label is not None
     )
-    return Reader(
-        source=log.source,
-        schema=schema,
-        features=features,
-        dates=log.times_are_dates,
-        duplicates=survey.duplicates,
-        repeats=survey.repeats,
-        arms=log.arms if schema.labelled else None,
-        with_offered=offered,
-        chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
+    how: dict[str, Any] = {
+        "source": log.source,
+        "schema": schema,
+        "features": features,
+        "dates": log.times_are_dates,
+        "duplicates": survey.duplicates,
+        "repeats": survey.repeats,
+        "chosen_is_flag": not by_label or are_flags(log.sample.column(schema.chosen)),
+    }
+    if not features.labels:
+        return Reader(**how)
+    return ArmReader(**how, arms=log.arms, with_offered=offered)
+
+
+def encoded_rounds(
+    log: Log, features: FeatureMap, report: QualityReport, latest: int | None = None
+) -> Iterable[Rounds]:
+    """Yield batches of rounds with encoded features, in the order of the log.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureMap
+        What encodes the columns.
+    report : QualityReport
+        It counts the problems found while reading.
+    latest : int, optional
+        Number of rounds at the end of the log that the caller needs: of labelled arms, batches that
+        hold only earlier rounds are skipped.
+    """
+    if len(features.labels) > MOST_LEVELS:
+        raise InputError(
+            f"the log has {len(features.labels):,} arms; evaluation reads all that was offered, "
+            f"of at most {MOST_LEVELS} arms"
+        )
+    reader = reader_of(log, features)
+    batches = (
+        rounds for task in log.survey().tasks for rounds in reader.rounds(task, report)
     )
+    if latest is None or not log.labels:
+        return batches
+    return last_rounds(batches, latest)
 
 
-def starting_features(log: Log, features: AnyFeatures) -> Features:
+def starting_features(log: Log, features: AnyFeatures) -> FeatureMap:
     """Return the feature map itself, if it fits the log, or one that encodes as options say.
 
     Nothing is scaled or left out then.
@@ -535,38 +621,36 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
             _with_filler(column, log) if features.impute else column
             for column in columns
         )
-        context = FeatureMap(tuple(filled), features.interactions, features.centre)
-        features = (
-            ArmFeatures(context, *arm_coding(log, features))
-            if schema.labelled
-            else context
-        )
-    if isinstance(features, ArmFeatures) != schema.labelled:
+        context = RowFeatures(tuple(filled), features.interactions, features.centre)
+        features = _with_arms(log, context, features.arm_model)
+    if features.labels != log.labels:
         raise InputError(
-            "features must be those of labelled arms just if the log has labels (--arm)"
+            f"features are those of the arms {format_names(features.labels) or '(none)'}, the log has "
+            f"{format_names(log.labels) or 'none (--arm)'}"
         )
-    if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
-        both = f"{format_names(features.labels)}, the log has {format_names(log.arms.labels)}"
-        raise InputError(f"features are those of the arms {both}")
-    if features.centre and (schema.labelled or not schema.has_offered):
+    if features.centre and (log.labels or not schema.has_offered):
         raise InputError(
             "centre: the log has no offered actions with features of their own"
         )
     return features
 
 
-def arm_coding(log: Log, options: FeatureOptions) -> tuple[tuple[str, ...], str]:
-    """Return the labels of a log, and whether their levels are pooled.
+def _with_arms(log: Log, context: RowFeatures, arm_model: str) -> FeatureMap:
+    """Return the map from which is learned what arms share, or the rows of a log without labels.
 
-    Otherwise it is still to be learned what arms share.
+    The levels of arms are pooled if they are many.
     """
-    labels = log.arms.labels
-    model = options.arm_model
-    if len(labels) > MOST_LEVELS and model in ("own", "shared"):
+    labels = log.labels
+    arms = len(labels)
+    if not arms:
+        return context
+    if arms > MOST_LEVELS and arm_model in ("own", "shared"):
         raise InputError(
-            f"arm_model {model!r} takes at most {MOST_LEVELS} arms, the log has {len(labels):,}"
+            f"arm_model {arm_model!r} takes at most {MOST_LEVELS} arms, the log has {arms:,}"
         )
-    return labels, "pooled" if len(labels) > MOST_LEVELS or model == "pooled" else "own"
+    is_pooled = arms > MOST_LEVELS or arm_model == "pooled"
+    kind = PooledLevels if is_pooled else OwnCoefficients
+    return kind(context, labels, arm=str(log.schema.arm))
 
 
 def _column(log: Log, name: str, max_categories: int) -> Column:
@@ -584,7 +668,7 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
     return Column(name)
 
 
-def rare_categories(log: Log, features: Features) -> list[str]:
+def rare_categories(log: Log, features: FeatureMap) -> list[str]:
     """Return a note for every column whose rare categories have no feature."""
     notes = []
     for column in features.columns:
@@ -594,9 +678,10 @@ def rare_categories(log: Log, features: Features) -> list[str]:
         ]
         if rare:
             share = 100.0 * sum(rare) / max(sum(counts.values()), 1)
-            words = f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % of its rows)"
             notes.append(
-                f"{words} are rare and have no feature; --max-categories {len(counts)} gives them one"
+                f"{len(rare)} of {len(counts)} categories of {column.name} ({share:.2g} % "
+                f"of its rows) are rare and have no feature; --max-categories {len(counts)} "
+                "gives them one"
             )
     return notes
 

@@ -200,8 +200,11 @@ class RepeatProbe:
 
     def _refusal(self, differing: int, ids: int) -> str:
         ways = ", ".join(way for way in REPEATED if way != "error")
-        what = f"{differing:,} of {ids:,} repeated values of {self.schema.round!r} have different rewards"
-        return f"{what}; say which one counts: --repeated {ways} (in Python schema={{'repeated': …}})"
+        return (
+            f"{differing:,} of {ids:,} repeated values of {self.schema.round!r} have "
+            f"different rewards; say which one counts: --repeated {ways} (in Python "
+            "schema={'repeated': …})"
+        )
 
 
 def first_reward(rewards: Array, starts: Array) -> Array:
@@ -220,14 +223,14 @@ def last_reward(rewards: Array, starts: Array) -> Array:
 
 def largest_reward(rewards: Array, starts: Array) -> Array:
     """Return the largest reward of every group (k,), NaN where all are missing."""
-    return np.asarray(np.fmax.reduceat(rewards, starts))
+    return np.fmax.reduceat(rewards, starts)
 
 
 def reward_sum(rewards: Array, starts: Array) -> Array:
     """Return the sum of the rewards of every group (k,), NaN where all are missing."""
-    there = np.isfinite(rewards)
-    sums = np.add.reduceat(np.where(there, rewards, 0.0), starts)
-    return np.where(np.logical_or.reduceat(there, starts), sums, np.nan)
+    is_known = np.isfinite(rewards)
+    sums = np.add.reduceat(np.where(is_known, rewards, 0.0), starts)
+    return np.where(np.logical_or.reduceat(is_known, starts), sums, np.nan)
 
 
 COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {

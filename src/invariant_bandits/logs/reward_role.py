@@ -114,8 +114,9 @@ def _require_no_rival(
         return
     options = {column.name: column.levels_in_words for column in likely}
     for column in rivals:
-        beside = f"it goes with {reward.name}, of equal values as well"
-        options[column.name] = f"{column.levels_in_words}; {beside}"
+        options[column.name] = (
+            f"{column.levels_in_words}; it goes with {reward.name}, of equal values as well"
+        )
     require_role("reward", options)
 
 
@@ -152,11 +153,12 @@ def _outcomes(table: RoleTable, columns: Sequence[ColumnFacts]) -> list[ColumnFa
     late = [column for column in free if choices.imbalance(column) > IMBALANCED]
     if len(late) > max(2, len(free) // 2):
         return []  # the propensities must be wrong
-    found = [column for column in columns if column in late]
+    late_columns = [column for column in columns if column in late]
     return [
         column
         for column in columns
-        if column in found or any(are_alike(column, other) for other in found)
+        if column in late_columns
+        or any(are_alike(column, other) for other in late_columns)
     ]
 
 

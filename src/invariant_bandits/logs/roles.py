@@ -275,12 +275,11 @@ def guess_ranking(table: RoleTable) -> None:
         return
     request, position = ranking
     if table.overrides.get("full_information"):
-        what = (
-            f"the rows of a {request.name} are a ranking by {position.name!r}, "
-            "so a reward belongs to its position"
+        raise InputError(
+            f"the rows of a {request.name} are a ranking by {position.name!r}, so a reward "
+            "belongs to its position: the rewards of another order are not known; leave out "
+            "--full-information, or say --ranking none if positions do not matter"
         )
-        how = "leave out --full-information, or say --ranking none if positions do not matter"
-        raise InputError(f"{what}: the rewards of another order are not known; {how}")
     if table.roles.get("round") == request.name:
         table.roles["round"] = None
         table.reasons.pop("round", None)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.features.arm_maps import SAMPLE_ROUNDS, ArmCoefficients
+from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.columns import Codes
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, LogitWeights
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.category_effects import code_categories
 from invariant_bandits.logs.engines import run_tasks
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     AnyFeatures,
-    Features,
     reader_of,
     starting_features,
 )
@@ -28,6 +29,9 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.windows import Windows, windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 Progress: TypeAlias = Callable[[int, int | None, float], None]
 """Called with the rows read so far, all rows if their number is known, and the seconds passed."""
@@ -38,7 +42,7 @@ class Learned(NamedTuple):
 
     Attributes
     ----------
-    features : FeatureMap or ArmFeatures
+    features : FeatureMap
         The features.
     dropped : tuple of Dropped
         Features that were left out and why.
@@ -46,17 +50,22 @@ class Learned(NamedTuple):
         Why arms have coefficients of their own, or share them; empty if there are no arms.
     aggregate : Aggregate
         Moments of encoded features, problems and sampled rounds.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
-    features: Features
+    features: FeatureMap
     dropped: tuple[Dropped, ...]
     reason: str
     aggregate: Aggregate
+    serving: Mapping[str, Codes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Scan:
     """One way through a log: which windows, where it is read, and with which demands on its quality.
+
+    A scan that keeps rounds owns their file. A second pass in the same windows reads it in place of the log.
 
     Parameters
     ----------
@@ -73,8 +82,11 @@ class Scan:
     progress : callable, optional
         Called after every task.
     keep_rounds : bool
-        Whether `moments` also returns the decoded rounds of clicks on labelled arms, for a second scan with
-        the same windows.
+        Whether the decoded rounds of clicks on labelled arms are kept for `click_moments`.
+    fit_levels : callable, optional
+        `arm_deviations.fit_levels`: columns with many categories then become effects on the rewards of
+        labelled arms. That is for a model alone: what is judged on the same log must not have learned from
+        its rewards.
     """
 
     log: Log
@@ -85,32 +97,30 @@ class Scan:
     keep_going: bool = False
     progress: Progress | None = None
     keep_rounds: bool = False
+    fit_levels: Callable[..., Any] | None = None
     start: float = field(default_factory=time.perf_counter)
+    _kept: RoundSpool | None = field(default=None, init=False, repr=False)
 
     def run(
         self,
-        features: Features,
+        features: FeatureMap,
         logit: LogitWeights | None = None,
         sample: int = 0,
-        spool: RoundSpool | None = None,
     ) -> Aggregate:
-        """Return moments of all rounds, features encoded, and about `sample` sampled rounds.
-
-        InputError if the log is too bad. Rounds are written to `spool`, or read from it if `logit` is given.
-        """
+        """Return moments of all rounds, features encoded, and about `sample` sampled rounds."""
         survey = self.log.survey()
         plan = AggregationPlan(
-            reader=reader_of(self.log, features, offered=not self.log.schema.labelled),
+            reader=reader_of(self.log, features, offered=False),
             windows=self.windows,
             total_rows=survey.total_rows,
             logit=logit,
             share=min(1.0, sample / max(survey.total_rows or 1, 1)),
-            spool=spool,
+            spool=self._kept,
         )
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
             aggregate.add(partial)
-            if self.progress is not None:
+            if self.progress is not None and logit is None:
                 elapsed = time.perf_counter() - self.start
                 self.progress(aggregate.report.rows, plan.total_rows, elapsed)
         return aggregate
@@ -121,6 +131,11 @@ class Scan:
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
         features = starting_features(self.log, options)
+        serving: dict[str, Codes] = {}
+        left_out: list[Dropped] = []
+        if isinstance(features, ArmCoefficients):
+            coded = code_categories(self, features, options.max_categories)
+            features, serving, left_out = coded
         aggregate = self._sampled(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = readers.RARE * aggregate.report.rows
@@ -132,91 +147,78 @@ class Scan:
             features = features.with_missing_indicators(often)
             aggregate = self._sampled(features)
         self.check(aggregate.report)
-        if isinstance(features, FeatureMap):
-            learned, dropped = features.learned(aggregate.moments, options)
-            return Learned(learned, tuple(dropped), "", aggregate)
-        of_arms, dropped, reason = features.learned(
-            aggregate.moments,
-            options,
-            arm=str(self.log.schema.arm),
-            catalogue=self.log.catalogue,
-        )
-        return Learned(of_arms, tuple(dropped), reason, aggregate)
+        learned = features.learned(aggregate.moments, options, self.log.catalogue)
+        dropped = (*left_out, *learned.dropped)
+        return Learned(learned.features, dropped, learned.reason, aggregate, serving)
 
-    def _sampled(self, features: Features) -> Aggregate:
+    def sampled_rounds(self, features: FeatureMap) -> ArmSample:
+        """Return rounds spread evenly over the log, of features of pooled arms."""
+        sample = self._sampled(features).sample(features)
+        assert sample is not None
+        return sample
+
+    def _sampled(self, features: FeatureMap) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
-        if isinstance(features, ArmFeatures) and features.coding == "pooled":
-            most = POOLED_NUMBERS // len(features.encoded_names)
-            return self.run(features, sample=most)
-        keeps = self.keep_rounds and self.log.schema.labelled and self.engine == "local"
-        spool = RoundSpool() if keeps else None
-        return self.run(features, sample=SAMPLE_ROUNDS, spool=spool)
+        if self.keep_rounds and features.cells > 1 and self.engine == "local":
+            self._kept = RoundSpool()
+        return self.run(features, sample=features.sample_size)
 
-    def moments(
-        self,
-        features: AnyFeatures,
-        logit: LogitWeights | None = None,
-        spool: RoundSpool | None = None,
-    ) -> LogMoments:
+    def moments(self, features: AnyFeatures) -> LogMoments:
         """Return the moments of the log.
 
         Parameters
         ----------
-        features : FeatureOptions, FeatureMap or ArmFeatures
+        features : FeatureOptions or FeatureMap
             What becomes of the columns; features are learned from options.
-        logit : LogitWeights, optional
-            Of labelled arms that were learned before: about which coefficients 0/1 rewards are linearised.
-        spool : RoundSpool, optional
-            Rounds that an earlier scan with the same windows has kept; read in place of the log.
         """
         if isinstance(features, FeatureOptions):
             learned = self.learn(features)
         else:
-            kept = spool if spool is not None and spool.is_whole else None
-            aggregate = self.run(features, logit, spool=kept)
+            aggregate = self.run(features)
             self.check(aggregate.report)
             learned = Learned(features, (), "as learned before", aggregate)
         aggregate = learned.aggregate
         features = learned.features
-        moments = aggregate.moments
-        if logit is None:
-            moments = features.standardise_moments(moments)
-        of_arms = None
-        if isinstance(features, ArmFeatures) and features.coding != "pooled":
-            of_arms = ArmMoments(moments, features, self.windows.edges)
+        moments = features.standardise_moments(aggregate.moments)
+        of_arms = features.arm_moments(moments, self.windows.edges)
+        if of_arms is not None:
             moments = of_arms.of_features()
-        read = LogMoments(
+        return LogMoments(
             moments=replace(moments, edges=self.windows.edges),
             schema=self.log.schema,
             feature_map=features,
             quality=aggregate.report,
             dropped=learned.dropped,
             edges=self.windows.edges,
-        )
-        if isinstance(features, FeatureMap):
-            return read
-        return replace(
-            read,
-            arms=self.log.arms,
+            arms=self.log.arms if features.labels else None,
             of_arms=of_arms,
-            coding_reason=learned.reason,
+            sharing=learned.reason,
             sample=aggregate.sample(features),
-            spool=aggregate.spool,
+            serving=learned.serving,
         )
+
+    def click_moments(self, features: ArmCoefficients, theta: Any) -> ArmMoments:
+        """Return moments of clicks, linearised about coefficients θ on the logit scale.
+
+        They are those of one step of iteratively reweighted least squares at θ. Rounds that `moments` kept
+        are read in place of the log.
+
+        Parameters
+        ----------
+        features : ArmCoefficients
+            As learned from this log, or from an earlier one.
+        theta : array, shape (p,) or (arms, p / arms)
+            Coefficients of a logistic regression.
+        """
+        if self._kept is not None and not self._kept.is_whole:
+            self._kept = None
+        aggregate = self.run(features, LogitWeights.at(features, theta))
+        aggregate.report.check(keep_going=True)
+        return ArmMoments(aggregate.moments, features, self.windows.edges)
 
     def check(self, report: QualityReport) -> None:
         """Raise InputError if the log has more problems than the caller accepts."""
-        if self.strict:
-            report.refuse_problems()
-        report.require_rounds(self.keep_going)
-        report.require_choices(self.keep_going)
-
-
-SAMPLE_ROUNDS = 200_000
-POOLED_NUMBERS = 50_000_000
-"""Sampled rounds of clicks, and numbers in the contexts of sampled rounds of pooled arms, which are all that
-is known of these: four million rounds with ten columns.
-"""
+        report.check(strict=self.strict, keep_going=self.keep_going)
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,7 @@ class LogMoments:
         Moments per window of the mapped features.
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap or ArmFeatures
+    feature_map : FeatureMap
         What became of them; features of labelled arms, if the log has labels.
     quality : QualityReport
         Rows read, rounds used, and what was wrong.
@@ -241,26 +243,26 @@ class LogMoments:
         Of a log with labels: the arms, and when each was offered.
     of_arms : ArmMoments or None
         Of a log with labels: the moments of contexts and rewards, per window and arm.
-    coding_reason : str
-        Why arms have coefficients of their own, or share them.
+    sharing : str
+        Which coefficients arms share and why.
     sample : ArmSample or None
         Of a log with labels and clicks, or of pooled arms: rounds spread over it; None if `features` were
         learned before.
-    spool : RoundSpool or None
-        Of a log with labels and clicks: the decoded rounds, if the scan was asked to keep them.
+    serving : dict of str to codes
+        Codes of categories to decide with, by column.
     """
 
     moments: WindowedMoments
     schema: Schema
-    feature_map: Features
+    feature_map: FeatureMap
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
     arms: ArmTable | None = None
     of_arms: ArmMoments | None = None
-    coding_reason: str = ""
+    sharing: str = ""
     sample: ArmSample | None = None
-    spool: RoundSpool | None = field(default=None, repr=False)
+    serving: Mapping[str, Codes] = field(default_factory=dict, repr=False)
 
     def describe(self) -> str:
         """Schema, quality and features in words."""
@@ -268,9 +270,7 @@ class LogMoments:
         sizes = f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions"
         lines = [self.schema.describe(), "", self.quality.describe(), sizes]
         if self.of_arms is not None and self.arms is not None:
-            lines.append(
-                f"coefficients: {self.of_arms.features.coding}, {self.coding_reason}"
-            )
+            lines.append(f"coefficients: {self.sharing}")
             lines += ["", self.arms.describe()]
         lines += [f"left out: {feature}" for feature in self.dropped]
         return "\n".join(lines)
@@ -295,10 +295,57 @@ def open_scan(
     demands :
         Further fields of `Scan`.
     """
-    if sum(value is not None for value in (windows, every, edges)) > 1:
-        raise InputError("give only one of windows, every and edges")
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError(
             "schema: chosen is missing; moments are those of chosen actions"
         )
     return Scan(log=log, windows=windows_of(log, windows, every, edges), **demands)
+
+
+def read_arm_sample(
+    log: Log, features: ArmCoefficients, *, most: int = SAMPLE_ROUNDS
+) -> ArmSample:
+    """Return at most about `most` rounds of labelled arms, spread over the whole log.
+
+    All rounds if they are few, otherwise those that a hash of the row number selects: the same every time.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : ArmCoefficients
+        As `Log.moments` learned them.
+    most : int
+        How many rounds.
+    """
+    scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+    aggregate = scan.run(features, sample=whole_number("most", most, 1))
+    scan.check(aggregate.report)
+    sample = aggregate.sample(features)
+    if sample is None:
+        raise InputError("the log has no rounds of labelled arms to sample")
+    return sample
+
+
+def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap:
+    """Return the map that encodes the columns of a log; nothing is scaled or left out.
+
+    Features of labelled arms are learned from the whole log: their contexts are standardised.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    options : FeatureOptions, FeatureMap, ArmCoefficients or None
+        Interactions, centring, and how many categories a column may have; or a map, which is checked.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0], "country": ["DE", "FR"]}))
+    >>> read_feature_map(log).names
+    ('country=DE', 'country=FR')
+    """
+    options = options or FeatureOptions()
+    if log.schema.labelled and isinstance(options, FeatureOptions):
+        scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
+        return scan.learn(options).features
+    return starting_features(log, options)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, escape_line
+from invariant_bandits.checks import InputError, escape_line, format_names
 from invariant_bandits.logs.column_names import ROLES, less_is_better
 from invariant_bandits.logs.decode import is_text
 from invariant_bandits.storage import read_toml
@@ -217,15 +217,19 @@ class Schema:
         if self.action is not None and not (
             self.has_offered or self.action in self.features
         ):
-            what = f"action {self.action!r} reaches no feature, so all actions would be the same"
-            raise InputError(f"schema: {what}; if it holds labels of arms, call it arm")
+            raise InputError(
+                f"schema: action {self.action!r} reaches no feature, so all actions would be the "
+                "same; if it holds labels of arms, call it arm"
+            )
         with_role = set(self.roles().values())
         free = [name for name in names if name not in with_role]
         features = self._matching_features(names, free)
         for name in self.categorical:
             if name not in features:
-                among = f"is not among the features {format_names(features)}"
-                raise InputError(f"schema: categorical column {name!r} {among}")
+                raise InputError(
+                    f"schema: categorical column {name!r} is not among the features "
+                    f"{format_names(features)}"
+                )
         words = [name for name in features if is_text(arrow_schema.field(name).type)]
         unused = [name for name in free if name not in features]
         return replace(
@@ -279,23 +283,21 @@ class Schema:
     def require_direction(self) -> None:
         """Raise InputError if the reward's name says that less is better, unless the caller said which is."""
         if self.minimise is None and less_is_better(self.reward):
-            asks = (
-                f"the reward {self.reward!r} sounds as if less of it were better, "
-                "and a model earns as much"
-            )
-            learns = f"--minimise (minimise=True in a schema) learns {self.minimised_words()}"
             raise InputError(
-                f"{asks} as it can: {learns}; --maximise (False) says that more is better"
+                f"the reward {self.reward!r} sounds as if less of it were better, and a model "
+                "earns as much as it can: --minimise (minimise=True in a schema) learns "
+                f"{self.minimised_words()}; --maximise (False) says that more is better"
             )
 
     def learned_reward(self, reward: Any) -> Any:
         """Return what a model learns of a reward, or of rewards (n,), as the column has them."""
         return self.reward_offset - reward if self.minimise else reward
 
-    def minimised_words(self, offset: float | None = None) -> str:
+    def minimised_words(self) -> str:
         """Return what is learned of a reward of which less is better, in words."""
-        offset = self.reward_offset if offset is None else offset
-        return f"{offset:g} − {self.reward}" if offset else f"−{self.reward}"
+        if not self.reward_offset:
+            return f"−{self.reward}"
+        return f"{self.reward_offset:g} − {self.reward}"
 
     @property
     def reward_words(self) -> str:
@@ -392,58 +394,51 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
 
 
+KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(
+        ("features", "categorical", *HINTS),
+        (lambda value: _is_list(value) and _are_texts(value), "a list of patterns"),
+    ),
+    "missing": (lambda value: _is_list(value) and _are_texts(value), "a list of texts"),
+    "rename": (
+        lambda value: _is_map(value) and _are_texts([*value, *value.values()]),
+        "new names by old names",
+    ),
+    "reward_values": (
+        lambda value: (
+            _is_map(value) and _are_texts([*value]) and _are_numbers(value.values())
+        ),
+        "numbers by words",
+    ),
+    **dict.fromkeys(
+        ("level_edges", "level_values"),
+        (lambda value: _is_list(value) and _are_numbers(value), "a list of numbers"),
+    ),
+    **dict.fromkeys(
+        ("reward_offset", LEVELS), (lambda value: _are_numbers([value]), "a number")
+    ),
+    **dict.fromkeys(
+        ("full_information", "day_first"),
+        (lambda value: isinstance(value, bool), "true or false"),
+    ),
+    "minimise": (
+        lambda value: value is None or isinstance(value, bool),
+        "true or false",
+    ),
+}
+"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
+
+
 def _is_column(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
-def _is_truth_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _are_texts(value)
-
-
-def _is_list_of_numbers(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _are_numbers(value)
-
-
-def _is_number(value: Any) -> bool:
-    return _are_numbers([value])
-
-
-def _maps_to_texts(value: Any) -> bool:
-    return isinstance(value, Mapping) and _are_texts([*value, *value.values()])
-
-
-def _maps_to_numbers(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and _are_texts([*value])
-        and _are_numbers(value.values())
-    )
-
-
-PATTERNS = (_is_list_of_texts, "a list of patterns")
-NUMBERS = (_is_list_of_numbers, "a list of numbers")
-KINDS_OF_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("features", "categorical", *HINTS), PATTERNS),
-    "missing": (_is_list_of_texts, "a list of texts"),
-    "rename": (_maps_to_texts, "new names by old names"),
-    "reward_values": (_maps_to_numbers, "numbers by words"),
-    "level_edges": NUMBERS,
-    "level_values": NUMBERS,
-    "reward_offset": (_is_number, "a number"),
-    LEVELS: (_is_number, "a number"),
-    "full_information": (_is_truth, "true or false"),
-    "day_first": (_is_truth, "true or false"),
-    "minimise": (_is_truth_or_none, "true or false"),
-}
-"""Field of a schema -> whether a value of it is good, and what is needed; other fields name a column."""
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
@@ -455,12 +450,6 @@ def _are_numbers(values: Iterable[Any]) -> bool:
     return are_real and bool(np.isfinite(numbers).all())
 
 
-def format_names(names: Sequence[str]) -> str:
-    """The first twenty names, for messages."""
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(map(escape_line, names[:20])) + more
-
-
 def require_column(
     role: str,
     name: str,
@@ -468,8 +457,10 @@ def require_column(
 ) -> None:
     """Raise InputError unless the column of a role is one of the log's."""
     if name not in names:
-        has = f"the log, which has {format_names(names)}"
-        raise InputError(f"schema: {role} column {name!r} is not in {has}")
+        raise InputError(
+            f"schema: {role} column {name!r} is not in the log, which has "
+            f"{format_names(names)}"
+        )
 
 
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
@@ -498,8 +489,10 @@ def with_fields(schema: SchemaLike, keywords: Mapping[str, Any]) -> SchemaLike:
         # A field of a whole schema that is empty says nothing.
         said = (getattr(known, name) or value) if is_whole else known.get(name, value)
         if _as_tuple(said) != _as_tuple(value):
-            both = f"{_words_of(value)} by {name}, {_words_of(said)} by schema"
-            raise InputError(f"{name} is named twice: {both}")
+            raise InputError(
+                f"{name} is named twice: {_words_of(value)} by {name}, {_words_of(said)} "
+                "by schema"
+            )
     return replace(known, **keywords) if is_whole else {**known, **keywords}
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import InputError, format_names
 from invariant_bandits.logs.decode import TimeFormat, is_number
-from invariant_bandits.logs.schema import Schema, format_names
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 

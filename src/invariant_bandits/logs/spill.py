@@ -11,11 +11,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.features.columns import Categories
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import (
     batch_without_views,
@@ -34,9 +35,6 @@ from invariant_bandits.logs.sources import (
 )
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
-
-if TYPE_CHECKING:
-    pass
 
 
 def _temporary_folder(owner: Any) -> Path:
@@ -270,7 +268,7 @@ class RoundSpool:
 
 def _packed(values: Any) -> Array:
     """Numbers as they are; whole numbers and categories in the narrowest type that holds them."""
-    if isinstance(values, decode.Categories):
+    if isinstance(values, Categories):
         values = np.where(values.missing, MISSING, values.places)
     if values.dtype.kind != "i":
         return np.asarray(values)
@@ -283,7 +281,7 @@ def _unpacked(values: Array) -> Any:
     """Categories of whole numbers, or numbers as they are."""
     if values.dtype.kind != "i":
         return values
-    return decode.Categories(np.maximum(values, -1).astype(np.int64), values == MISSING)
+    return Categories(np.maximum(values, -1).astype(np.int64), values == MISSING)
 
 
 class SpillSource(Source):
@@ -421,9 +419,9 @@ class RowCollector:
                 )
             self._file.flush()
         except OSError as error:
-            full = f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror})"
             raise FileError(
-                f"{full}; set TMPDIR to a larger folder, or take fewer rounds (latest)"
+                f"{tempfile.gettempdir()} cannot hold all offered actions ({error.strerror}); "
+                "set TMPDIR to a larger folder, or take fewer rounds (latest)"
             ) from None
 
     def drop(self, rows: int) -> None:

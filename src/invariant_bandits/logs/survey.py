@@ -66,7 +66,7 @@ class SplitRounds:
 
     def start_of(self, column: Any) -> Array:
         """Return where the round of every row of a column of ids began (n,)."""
-        return np.asarray(self.firsts[np.searchsorted(self.ids, hashes(column))])
+        return self.firsts[np.searchsorted(self.ids, hashes(column))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +160,12 @@ def spelling_notes(survey: Survey, schema: Schema) -> list[str]:
             shown = "; ".join(
                 ", ".join(map(repr, group)) for group in groups[:MOST_SPELLINGS]
             )
-            more = (
-                f" and {len(groups) - MOST_SPELLINGS} more"
-                if len(groups) > MOST_SPELLINGS
-                else ""
+            hidden = len(groups) - MOST_SPELLINGS
+            more = f" and {hidden} more" if hidden > 0 else ""
+            notes.append(
+                f"{name!r} has values that differ in case or blanks only, and count as different "
+                f"ones: {shown}{more}"
             )
-            differ = f"{name!r} has values that differ in case or blanks only, and count as different ones"
-            notes.append(f"{differ}: {shown}{more}")
     return notes
 
 
@@ -205,25 +204,27 @@ class ArmProbe:
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
         schema = self.schema
-        own = label_words(batch.column(self.schema.arm))
+        labels_of_rows = label_words(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
             words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
-        self._extend_spans(own, when)
+        self._extend_spans(labels_of_rows, when)
         if schema.chosen is not None:
             column = batch.column(schema.chosen)
-            labels = own.cast(pa.string())
+            labels = labels_of_rows.cast(pa.string())
             flagged = decode.are_flags(column)
-            own = own.filter(
+            labels_of_rows = labels_of_rows.filter(
                 decode.flags(column)
                 if flagged
                 else compute.equal(as_labels(column), labels)
             )
-        self.plays.update(decode.count_words(own))
+        self.plays.update(decode.count_words(labels_of_rows))
         if len(self.span) > MOST_ARMS:
-            many = f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many for arms"
-            raise InputError(f"{many}; {ANOTHER_ARM}")
+            raise InputError(
+                f"column {schema.arm!r} has more than {MOST_ARMS:,} different labels, too many "
+                f"for arms; {ANOTHER_ARM}"
+            )
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:
         """Return times (n,), NaN or NaT where one is not usable; or rows of the log, if it has no times."""
@@ -255,15 +256,17 @@ class ArmProbe:
     def results(self) -> dict[str, Any]:
         """Return the arms that were used."""
         if not self.span:
-            time = f"time, column {self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
             raise InputError(
-                f"column {self.schema.arm!r} has no label in any row with a {time}"
+                f"column {self.schema.arm!r} has no label in any row with a time, column "
+                f"{self.schema.time!r}; is it another one (--time COLUMN, or 'none')?"
             )
         labels = sort_labels(list(self.span))
         plays = self.plays.total()
         if len(labels) > MOST_LEVELS and plays < LEAST_PLAYS * len(labels):
-            many = f"column {self.schema.arm!r} has {len(labels):,} different labels in {plays:,} rounds"
-            raise InputError(f"{many}, too many for arms; {ANOTHER_ARM}")
+            raise InputError(
+                f"column {self.schema.arm!r} has {len(labels):,} different labels in "
+                f"{plays:,} rounds, too many for arms; {ANOTHER_ARM}"
+            )
         return {
             "arm_uses": tuple(
                 Arm(label, *self.span[label], self.plays[label]) for label in labels

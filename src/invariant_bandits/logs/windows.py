@@ -1,9 +1,13 @@
-"""Windows: periods into which a log is cut, of equally many rows or of a length."""
+"""Windows: the periods into which a log is cut.
+
+Everything that decides about them stands here: how many there are, which rows belong to which, which ones are
+joined to a neighbour, and how those of a model go on in a new log.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,14 +16,21 @@ from invariant_bandits.logs.decode import (
     MICROSECONDS,
     as_utc,
 )
-from invariant_bandits.logs.log import Log
 from invariant_bandits.moments.batches import checked_edges
+from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
 DEFAULT_WINDOWS = 8
 """Enough to tell a drift from noise, and each long enough for a few dozen coefficients in usual logs."""
 MOST_WINDOWS = 10_000
 """A year of hours; more windows are a mistake in the unit of `every`."""
 UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
+SHORT_END = 0.25
+"""Share of the usual rounds below which the first or last window joins its neighbour."""
+LONG_NEIGHBOUR = 1.5
+"""Share of the usual rounds from which on a neighbour takes none: an end was joined to it before."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,27 @@ class Windows:
     count: int
     edges: Array | None
 
+    def index_of(
+        self, positions: Array, times: Array | None, total_rows: int | None
+    ) -> Array:
+        """Return the window of each of n rows (n,); −1 outside the edges.
+
+        Parameters
+        ----------
+        positions : array of int, shape (n,)
+            Positions of the rows in the log.
+        times : array, shape (n,), or None
+            Their times.
+        total_rows : int or None
+            Rows of the log; needed where windows are equal shares of them.
+        """
+        if self.edges is None or times is None:
+            return positions * self.count // total_rows
+        # A window holds its first edge, and the last window its end as well.
+        index = np.searchsorted(self.edges, times, side="right") - 1
+        index = np.minimum(index, self.count - 1)
+        return np.where(times > self.edges[-1], -1, index)
+
 
 def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
     """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
@@ -39,6 +71,8 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
     positions in the log only if it has none, or too few of them differ.
     """
+    if sum(value is not None for value in (windows, every, edges)) > 1:
+        raise InputError("give only one of windows, every and edges")
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError(
             "schema: time is missing; every and edges need it: name its column (--time COLUMN)"
@@ -59,10 +93,10 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
         )
     edges = None if survey.times is None else survey.times.equal_shares(count)
     if edges is None and survey.times is not None and not survey.times.in_order:
-        few = f"too few times differ for {count} windows"
-        do = "ask for fewer, sort the log, or name another column of times (--time COLUMN)"
         raise InputError(
-            f"the rows are not in the order of {log.schema.time!r}, and {few}; {do}"
+            f"the rows are not in the order of {log.schema.time!r}, and too few times differ for "
+            f"{count} windows; ask for fewer, sort the log, or name another column of times "
+            "(--time COLUMN)"
         )
     return Windows(count, edges)
 
@@ -103,7 +137,7 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
         step = _positive_step(every)
         begin = float(first)
         windows = _few_enough(every, int((float(last) - begin) // step) + 1)
-        return np.asarray(begin + step * np.arange(windows + 1))
+        return begin + step * np.arange(windows + 1)
     steps, unit = _calendar_step(every)
     origin, end = (
         int(time.astype(f"datetime64[{unit}]").astype(np.int64))
@@ -129,7 +163,7 @@ def continued_edges(
     """
     begin = edges[-1:] if first >= edges[-1] else edges[-2:]
     if last <= edges[-1] and len(begin) == 2:
-        return np.asarray(begin)
+        return begin
     if windows is not None:
         return np.concatenate(
             [begin, _cut(edges[-1], last, whole_number("windows", windows, 1))]
@@ -198,8 +232,10 @@ def _positive_step(every: Any) -> float:
     except (TypeError, ValueError):
         step = np.nan
     if not 0.0 < step < np.inf:
-        numbers = "a positive number because the times (--time) are numbers"
-        raise InputError(f"every must be {numbers}, got {every!r}")
+        raise InputError(
+            "every must be a positive number because the times (--time) are numbers, got "
+            f"{every!r}"
+        )
     return step
 
 
@@ -209,3 +245,134 @@ def _few_enough(every: Any, windows: int) -> int:
             f"every={every!r} makes {windows:,} windows; at most {MOST_WINDOWS:,} are meant"
         )
     return windows
+
+
+def fewest_rounds(dim: int) -> int:
+    """Return how many rounds a window needs: three per coefficient, intercept included."""
+    return 3 * (dim + 1)
+
+
+HARDLY_ANY = 10
+"""Rounds below which a window is not worth one of its own."""
+
+
+def join_sparse(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
+    """Return moments without windows of hardly any rounds, and a note if some were joined.
+
+    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
+    have most of the rounds; otherwise what is fewer than that. Neighbours are merged from the first window on
+    until each has enough rounds; what is left joins the last. At least two windows must remain.
+    """
+    enough = fewest_rounds(moments.dim)
+    counts = moments.counts
+    long = counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(counts[long].sum()) >= moments.rounds
+    least = min(HARDLY_ANY, enough) if carried else enough
+    starts = [0]
+    rounds = 0.0
+    for window, count in enumerate(counts):
+        if rounds >= least:
+            starts.append(window)
+            rounds = 0.0
+        rounds += count
+    if rounds < least and len(starts) > 1:
+        starts.pop()
+    remaining = len(starts)
+    if remaining < 2:
+        raise InputError(
+            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features, the log"
+            f" has {moments.rounds:,} usable rounds in {moments.windows}"
+        )
+    if remaining == moments.windows:
+        return moments, []
+    note = (
+        f"{int((counts < least).sum())} of {moments.windows} windows had fewer than {least} rounds and were"
+        f" joined to a neighbour: {remaining} windows remain"
+    )
+    return moments.regrouped(np.array(starts)), [note]
+
+
+def estimable_windows(windows: int, rounds: int, dim: int) -> int:
+    """Return how many of the windows asked for can each have the fewest rounds, if that is at least 2."""
+    most = rounds // fewest_rounds(dim)
+    return most if 2 <= most < whole_number("windows", windows, 2) else windows
+
+
+class JoinedEnds(NamedTuple):
+    """Which windows a log keeps when its short first and last ones have joined their neighbours.
+
+    Attributes
+    ----------
+    starts : list of int
+        The windows that begin a kept one.
+    notes : tuple of str
+        What was joined; empty if nothing was.
+    """
+
+    starts: list[int]
+    notes: tuple[str, ...]
+
+    def join(self, moments: WindowedMoments) -> WindowedMoments:
+        """Return moments of the kept windows from those of all windows."""
+        return moments.regrouped(np.array(self.starts)) if self.notes else moments
+
+
+def join_short_ends(counts: Array) -> JoinedEnds:
+    """Join the first and the last window to their neighbours if they are short.
+
+    A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
+    period of its own.
+
+    Parameters
+    ----------
+    counts : array, shape (m,)
+        Rounds of every window.
+    """
+    starts = list(range(len(counts)))
+    notes = []
+    usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
+    for name, end, neighbour, joined in (("last", -1, -2, -1), ("first", 0, 1, 1)):
+        is_short = 0.0 < counts[end] < SHORT_END * usual
+        if is_short and len(starts) > 2 and counts[neighbour] < LONG_NEIGHBOUR * usual:
+            starts.pop(joined)
+            notes.append(
+                f"the {name} window has few rounds ({int(counts[end]):,} rounds, others"
+                f" {int(usual):,}): it was joined to its neighbour"
+            )
+    return JoinedEnds(starts, tuple(notes))
+
+
+def with_new_windows(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
+    """Return the windows of both; new rounds within the last old window are added to it."""
+    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
+        return old.followed_by(new)
+    both = old.between(old.windows - 1, old.windows) + new.between(0, 1)
+    if old.windows > 1:
+        both = old.between(0, old.windows - 1).followed_by(both)
+    return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))
+
+
+def edges_within(moments: WindowedMoments, times: Array, dim: int) -> Array | None:
+    """Return edges of windows of some rounds of the log that `moments` are those of, each with enough rounds.
+
+    The edges of `moments` as far as they lie within, and the first and the last time. None if they leave one
+    window.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        With edges.
+    times : array, shape (n,)
+        Times of the rounds, in order.
+    dim : int
+        Number of features.
+    """
+    assert moments.edges is not None
+    least = fewest_rounds(dim)
+    chosen = [times[0]]
+    for edge in moments.edges:
+        before = np.searchsorted(times, edge)
+        inside = before - np.searchsorted(times, chosen[-1])
+        if times[0] < edge <= times[-1] and min(inside, len(times) - before) >= least:
+            chosen.append(edge)
+    return np.array([*chosen, times[-1]]) if len(chosen) > 1 else None

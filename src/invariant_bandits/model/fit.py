@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -13,52 +13,53 @@ import numpy as np
 from scipy import special
 from threadpoolctl import threadpool_limits
 
-from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.checks import Array, InputError, in_sentence, probability
+from invariant_bandits.decomposition.arm_deviations import Rounds, fit_levels
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
     ArmLayout,
     ArmStatistics,
     LogitSums,
     LogOdds,
-    Rounds,
-    fit_levels,
     fit_logistic,
     logistic_bias,
     sum_logit,
 )
 from invariant_bandits.decomposition.estimator import exactness_findings
-from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT, LogitWeights
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import (
-    ArmFeatures,
+from invariant_bandits.features.arm_maps import (
+    ArmCoefficients,
+    PooledLevels,
     SharedSlopesWarning,
-    in_sentence,
 )
-from invariant_bandits.logs.arm_moments import ArmSample
+from invariant_bandits.features.arm_moments import ArmSample
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.sharing import has_binary_rewards
+from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.collinearity import Dropped
-from invariant_bandits.logs.feature_maps import FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.category_effects import category_notes, with_codes
+from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.missing_rewards import missing_rewards_note
 from invariant_bandits.logs.pruning import prune
-from invariant_bandits.logs.read import read_arm_sample
 from invariant_bandits.logs.reader import rare_categories
-from invariant_bandits.logs.scan import LogMoments, Progress, open_scan
+from invariant_bandits.logs.scan import (
+    LogMoments,
+    Progress,
+    Scan,
+    open_scan,
+    read_arm_sample,
+)
 from invariant_bandits.logs.schema import SchemaLike, named_features, with_fields
-from invariant_bandits.logs.spill import RoundSpool
 from invariant_bandits.logs.survey import MOST_LEVELS
+from invariant_bandits.logs.windows import join_short_ends
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.registry import PolicySpec, find_policy
 
-SHORT, LONG = 0.25, 1.5
-"""Shares of the usual rounds of a window: a first or last one below the first joins its neighbour, unless
-that is above the second, such as one that was joined before.
-"""
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""
 
@@ -72,31 +73,19 @@ FIXED_ARMS = (
 """Note of a model of AutoISD whose tests are limited; the numbers are those of docs/studies/constants.md."""
 
 
-def read_log_odds(
-    log: Log,
-    features: ArmFeatures,
-    theta: Array,
-    spool: RoundSpool | None = None,
-    **how: Any,
-) -> LogOdds:
-    """What the windows of a log of clicks say of log-odds.
+def read_log_odds(scan: Scan, features: ArmCoefficients, theta: Array) -> LogOdds:
+    """Return what the windows of a log of clicks say of log-odds.
 
     Parameters
     ----------
-    log : Log
-        Opened.
-    features : ArmFeatures
-        As learned from it, or before.
+    scan : Scan
+        Of the log; it reads the rounds that its first pass kept.
+    features : ArmCoefficients
+        As learned from the log, or before.
     theta : array, shape (p,)
         What to expand about, such as that of `logistic_start`.
-    spool : RoundSpool, optional
-        Rounds that were kept when the log was read with the same windows.
-    how :
-        How to cut and read it: windows, every, edges, engine, address.
     """
-    scan = open_scan(log, keep_going=True, **how)
-    read = scan.moments(features, LogitWeights.at(features, theta), spool)
-    return LogOdds(theta, read.moments)
+    return LogOdds(theta, scan.click_moments(features, theta).of_features())
 
 
 class LogisticStart(NamedTuple):
@@ -114,24 +103,21 @@ class LogisticStart(NamedTuple):
     bias: Array
 
 
-def logistic_start(sample: ArmSample, features: ArmFeatures) -> LogisticStart:
+def logistic_start(sample: ArmSample, features: ArmCoefficients) -> LogisticStart:
     """Fit the coefficients of clicks to a sample of the log."""
     layout = ArmLayout.of_features(features)
     if not layout.shared:
         fitted = fit_logistic(partial(_sum_by_arm, sample, layout), layout)
         return LogisticStart(fitted.theta, np.zeros(layout.dim))
-    crossed = (
-        None
-        if features.catalogue is None
-        else features.catalogue[:, : features.crossed]
-    )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
     ]
 
     def rounds() -> Iterator[tuple[Array, Array, Array]]:
         for part in parts:
-            phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
+            phi = layout.features(
+                sample.contexts[part], sample.arms[part], features.explaining
+            )
             yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
     fitted = fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout)
@@ -240,21 +226,14 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    start = PolicyStart(
-        name=policy,
-        exploration=exploration,
-        delta=delta,
-        horizon=horizon,
-        caution=caution,
-    )
-    start.contender()  # a policy that is not known is refused before the log is read
+    # A policy that is not known is refused before the log is read.
+    spec = fitted_spec(policy, exploration=exploration, delta=delta, caution=caution)
     schema, known = named_features(with_fields(schema, fields), features)
-    options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
-    raw = (
-        known
-        if options is None
-        else replace(options, standardise="none", drop_collinear=False)
-    )
+    known = known or FeatureOptions()
+    options = known if isinstance(known, FeatureOptions) else None
+    raw = known
+    if options is not None:
+        raw = replace(options, standardise="none", drop_collinear=False)
     with threadpool_limits(
         1, user_api="blas"
     ):  # of narrow matrices, threads only wait for each other
@@ -263,20 +242,18 @@ def fit_logs(
         log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
-        how = {
-            "windows": windows,
-            "every": every,
-            "edges": edges,
-            "engine": engine,
-            "address": address,
-        }
         scan = open_scan(
             log,
+            windows=windows,
+            every=every,
+            edges=edges,
+            engine=engine,
+            address=address,
             strict=strict,
             keep_going=keep_going,
             progress=progress,
             keep_rounds=True,
-            **how,
+            fit_levels=fit_levels,
         )
         read = scan.moments(raw)
         if not keep_going:
@@ -284,14 +261,14 @@ def fit_logs(
         unequal = missing_rewards_note(log)
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
-        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare)
-        if (
-            isinstance(read.feature_map, ArmFeatures)
-            and read.feature_map.coding == "pooled"
-        ):
-            model = pooled_model(read, start, notes)
+        coded = category_notes(read.serving)
+        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare, *coded)
+        if isinstance(read.feature_map, PooledLevels):
+            model = pooled_model(read, read.feature_map, spec, horizon, notes)
         else:
-            model = model_of_log(log, read, start, options, how, notes)
+            model = model_of_log(scan, read, spec, horizon, options, notes)
+            if isinstance(model.feature_map, ArmCoefficients) and read.serving:
+                model.feature_map = with_codes(model.feature_map, read.serving)
     if model.shared_slopes is not None:
         warnings.warn(
             in_sentence(model.shared_slopes), SharedSlopesWarning, stacklevel=2
@@ -300,19 +277,20 @@ def fit_logs(
 
 
 def model_of_log(
-    log: Log,
+    scan: Scan,
     read: LogMoments,
-    start: PolicyStart,
+    spec: PolicySpec,
+    horizon: int | None,
     options: FeatureOptions | None,
-    how: dict[str, Any],
     notes: tuple[str, ...],
 ) -> Model:
-    """Make the model of a log whose moments were read; `how` is how `open_scan` cut and read it."""
-    moments, join, joined = join_short_ends(read.moments)
+    """Make the model of a log from the moments that a scan has read."""
+    log = scan.log
+    ends = join_short_ends(read.moments.counts)
     fields: dict[str, Any] = {
         "schema": read.schema,
         "quality": read.quality,
-        "notes": (*notes, *joined),
+        "notes": (*notes, *ends.notes),
     }
     if read.of_arms is not None:
         if read.of_arms.rewards_are_binary:
@@ -320,13 +298,15 @@ def model_of_log(
             start_at = logistic_start(
                 read.sample or read_arm_sample(log, learned), learned
             )
-            odds = read_log_odds(log, learned, start_at.theta, read.spool, **how)
-            unbiased = join(odds.moments).residual_after(start_at.bias)
+            odds = read_log_odds(scan, learned, start_at.theta)
+            unbiased = ends.join(odds.moments).residual_after(start_at.bias)
             fields["log_odds"] = replace(odds, moments=unbiased)
-        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        fields["sample"] = read.sample
+        coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
-    return model_of(moments, read.feature_map, start, options=options, **fields)
+    moments = ends.join(read.moments)
+    return model_of(moments, read.feature_map, spec, horizon, options=options, **fields)
 
 
 def require_different_rewards(moments: WindowedMoments, column: str) -> None:
@@ -371,20 +351,24 @@ def complementary_gaps(read: LogMoments) -> list[str]:
     return notes
 
 
-def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -> Model:
+def pooled_model(
+    read: LogMoments,
+    features: PooledLevels,
+    spec: PolicySpec,
+    horizon: int | None,
+    notes: tuple[str, ...],
+) -> Model:
     """The model of a log of thousands of arms: levels, and a policy over what arms share.
 
     Its moments are those of [1, shared features] and of rewards less the levels of their arms.
     """
-    features = read.feature_map
     sample = read.sample
     table = read.arms
-    assert isinstance(features, ArmFeatures)
     assert sample is not None
     assert table is not None
-    if find_policy(start.name).kind is not AutoISD:
+    if spec.registered().kind is not AutoISD:
         raise InputError(
-            f"policy {start.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
+            f"policy {spec.name!r} takes at most {MOST_LEVELS} arms; auto-isd takes more"
         )
     parts = [
         slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)
@@ -403,23 +387,24 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
     moments, odds = (WindowedMoments.empty(features.dim, windows) for _ in range(2))
     for phi, rewards, arms, window in rounds():
         moments.update(
-            phi, rewards - (0.0 if clicks else levels.fitted[arms]), window=window
+            phi, rewards - (0.0 if clicks else levels.fitted[arms, 0]), window=window
         )
         if clicks:
             linear = phi @ levels.theta
-            expected = special.expit(linear + levels.fitted[arms])
+            expected = special.expit(linear + levels.fitted[arms, 0])
             root = np.sqrt(np.maximum(expected * (1.0 - expected), SMALLEST_WEIGHT))
             odds.update(
                 phi * root[:, None],
                 root * linear + (rewards - expected) / root,
                 window=window,
             )
-    moments, join, joined = join_short_ends(replace(moments, edges=read.moments.edges))
-    about = f"coefficients: {features.coding}, {read.coding_reason}"
+    ends = join_short_ends(moments.counts)
+    moments = ends.join(replace(moments, edges=read.moments.edges))
+    about = f"coefficients: {read.sharing}"
     sampled = f"an even sample of {len(sample.rewards):,} of {read.quality.rounds:,} rounds was read"
     words = (
         *notes,
-        *joined,
+        *ends.notes,
         about,
         SOURCES[table.source],
         *([sampled] if sample.share < 1.0 else []),
@@ -431,53 +416,20 @@ def pooled_model(read: LogMoments, start: PolicyStart, notes: tuple[str, ...]) -
     }
     fields |= {
         "notes": words,
-        "log_odds": LogOdds(levels.theta, join(odds)) if clicks else None,
+        "log_odds": LogOdds(levels.theta, ends.join(odds)) if clicks else None,
     }
-    shared = model_of(moments, features.population, start, **fields)
+    shared = model_of(moments, features.population, spec, horizon, **fields)
     policy = PooledArms(unwrapped(shared.policy), levels)
     fields |= {"notes": shared.notes, "moments": shared.moments, "arms": table}
-    return Model(policy, start.name, features, **fields)
+    return Model(policy, spec.name, features, **fields)
 
 
-def join_short_ends(
-    moments: WindowedMoments,
-) -> tuple[
-    WindowedMoments, Callable[[WindowedMoments], WindowedMoments], tuple[str, ...]
-]:
-    """Moments whose first and last window have joined their neighbours if they are short, what does the same
-    to other moments of these windows, and a note of it.
+def fitted_spec(
+    name: str, *, exploration: float | None, delta: float, caution: float | None
+) -> PolicySpec:
+    """Return the policy as a log is fitted with it: it learns the logged rounds first, if it can.
 
-    A log rarely begins and ends with a whole week: a window of a few rounds at its end is not evidence of a
-    period of its own.
-    """
-    counts = moments.counts
-    starts = list(range(moments.windows))
-    notes = []
-    usual = float(np.median(counts[1:-1])) if len(counts) > 2 else 0.0
-    for end, beside, at, name in ((-1, -2, -1, "last"), (0, 1, 1, "first")):
-        if (
-            len(starts) > 2
-            and 0.0 < counts[end] < SHORT * usual
-            and counts[beside] < LONG * usual
-        ):
-            starts.pop(at)
-            about = f"{int(counts[end]):,} rounds, others {int(usual):,}"
-            notes.append(
-                f"the {name} window has few rounds ({about}): it was joined to its neighbour"
-            )
-    if not notes:
-        return moments, lambda same: same, ()
-    return (
-        moments.regrouped(np.array(starts)),
-        lambda same: same.regrouped(np.array(starts)),
-        tuple(notes),
-    )
-
-
-class PolicyStart(NamedTuple):
-    """Which policy a model starts with, and how.
-
-    Attributes
+    Parameters
     ----------
     name : str
         As the caller asked for it.
@@ -485,42 +437,22 @@ class PolicyStart(NamedTuple):
         Factor on the widths; the policy's own default if not given.
     delta : float
         Probability η with which the confidence bounds of the policy may fail.
-    horizon : int or None
-        How many rounds will be served.
     caution : float or None
         Of policies that have it; None for no limit.
     """
-
-    name: str
-    exploration: float | None
-    delta: float
-    horizon: int | None = None
-    caution: float | None = 0.0
-
-    def contender(self) -> Contender:
-        """The policy as a log is fitted with it: it has learned the logged rounds, if it can."""
-        entry = find_policy(self.name)
-        delta = probability("delta", self.delta)
-        forgets = any(
-            map(entry.takes, ("window", "discount", "every"))
-        )  # needs rounds, not moments
-        options = {
-            "exploration": self.exploration,
-            "delta": delta,
-            "warm": not forgets or None,
-        }
-        if self.exploration is not None:
-            entry.check({"exploration": self.exploration})
-        if self.caution != 0.0:
-            entry.check({"caution": self.caution})
-        options = {
-            name: value
-            for name, value in options.items()
-            if value is not None and entry.takes(name)
-        }
-        if entry.takes("caution"):
-            options["caution"] = self.caution
-        return Contender(entry.name, options)
+    table = PolicySpec(name).table()
+    asked: dict[str, Any] = {}
+    if exploration is not None:
+        asked["exploration"] = exploration
+    if caution != 0.0:
+        asked["caution"] = caution
+    PolicySpec(find_policy(name).name, asked).check()
+    known: dict[str, Any] = {"delta": probability("delta", delta), "caution": caution}
+    # A policy that forgets needs the rounds themselves, of which a model keeps moments only.
+    if not table & {"window", "discount", "every"}:
+        known["warm"] = True
+    options = {option: value for option, value in known.items() if option in table}
+    return PolicySpec(name, {**options, **asked})
 
 
 def caution_of(model: Model) -> float | None:
@@ -533,11 +465,13 @@ def caution_of(model: Model) -> float | None:
 
 def model_of(
     moments: WindowedMoments,
-    features: FeatureMap | ArmFeatures,
-    start: PolicyStart,
+    features: FeatureMap,
+    spec: PolicySpec,
+    horizon: int | None = None,
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
+    sample: ArmSample | None = None,
     dropped: tuple[Dropped, ...] = (),
     notes: tuple[str, ...] = (),
     **fields: Any,
@@ -548,20 +482,26 @@ def model_of(
     ----------
     moments : WindowedMoments
         Of the features that `features` encodes or, without `options`, of its standardised features.
-    features, options : FeatureMap or ArmFeatures, FeatureOptions or None
+    features, options : FeatureMap, FeatureOptions or None
         What the features are, and what `prune` still learns from the moments.
-    start : PolicyStart
+    spec : PolicySpec
         The policy.
+    horizon : int or None
+        How many rounds will be served.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
+    sample : ArmSample or None
+        Rounds of labelled arms, which tell where the noise is larger.
     dropped, notes, fields :
         Further fields of the model.
     """
     past: dict[str, Any]
     if isinstance(
-        features, ArmFeatures
+        features, ArmCoefficients
     ):  # they have levels of their own and no baseline to take off
         linear = ArmStatistics.from_moments(features, moments)
+        if sample is not None and log_odds is None:
+            linear = linear.with_unequal_noise(sample)
         clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
         past = {"arm_statistics": clicks if log_odds else lambda: linear}
         noise = float(np.sqrt(linear.noise_variance))
@@ -577,9 +517,7 @@ def model_of(
         features = pruned.feature_map
         baseline = 0.0
         dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
-        if not find_policy(
-            start.name
-        ).keeps_baseline:  # features and rewards count from the means of the log
+        if not spec.keeps_baseline:  # features and rewards count from the log's means
             baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
             mean = moments.counts @ moments.feature_mean / moments.rounds
             moments = moments.rescaled(
@@ -590,12 +528,12 @@ def model_of(
         noise, past = fit.noise_scale_, {"decomposition": fit}
     past |= {
         "noise_scale": max(noise, 1e-12),
-        "delta": start.delta,
-        "horizon": start.horizon,
+        "delta": spec.options.get("delta"),
+        "horizon": horizon,
     }
     past["suggested_window"] = max(moments.rounds // moments.windows, 1)
-    policy = start.contender()(Past(moments=moments, baseline=baseline, **past))
-    if isinstance(features, ArmFeatures) and not features.columns:
+    policy = spec.build(Past(moments=moments, baseline=baseline, **past))
+    if not features.columns:
         limited = getattr(unwrapped(policy), "caution", None) is not None
         notes = (*notes, FIXED_ARMS) if limited else notes
     fields |= {
@@ -605,5 +543,5 @@ def model_of(
         "log_odds": log_odds,
     }
     return Model(
-        policy, start.name, features, moments=moments, baseline=baseline, **fields
+        policy, spec.name, features, moments=moments, baseline=baseline, **fields
     )

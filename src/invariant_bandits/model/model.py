@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from invariant_bandits import __version__, storage
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, in_sentence, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
-from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.paths import missing_columns
-from invariant_bandits.logs import serving_input as serving
-from invariant_bandits.logs.arm_features import ArmFeatures, in_sentence, silent_context
+from invariant_bandits.features import serving
+from invariant_bandits.features.arm_maps import ArmFeatures, PooledLevels
+from invariant_bandits.features.collinearity import Dropped
+from invariant_bandits.features.maps import FeatureMap
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.collinearity import Dropped
-from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.preparation import without_values
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema, SchemaLike
@@ -34,20 +33,14 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
 from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import Belief
-from invariant_bandits.policies.base import (
-    CompletePolicy,
-    Draws,
-    Scores,
-    learn_from,
-    missing_parts,
-    reward_number,
-)
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, reward_number
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
 if TYPE_CHECKING:
     import pandas
 
+    from invariant_bandits.decomposition.effects import ArmEvidence
     from invariant_bandits.logs.scan import Progress
     from invariant_bandits.model.update import Update
 
@@ -71,9 +64,8 @@ class Model(ThreadSafe):
         Policy that chooses an action by the features that `feature_map` computes.
     policy_name : str
         Registered name of the policy, such as "auto-isd".
-    feature_map : FeatureMap or ArmFeatures
-        Map from raw columns of the log to features. An ArmFeatures computes the features of a labelled arm
-        from the context and the label.
+    feature_map : FeatureMap
+        Map from raw columns of the log, and from the label of an arm, to features.
     schema, quality : Schema, QualityReport
         Roles of the log's columns, and how many of its rows were used or left out.
     moments : WindowedMoments
@@ -114,9 +106,9 @@ class Model(ThreadSafe):
     Model(auto-isd, 2 features, 2,000 logged rounds)
     """
 
-    policy: CompletePolicy = field(metadata={"stored": False})
+    policy: BasePolicy = field(metadata={"stored": False})
     policy_name: str
-    feature_map: FeatureMap | ArmFeatures
+    feature_map: FeatureMap
     schema: Schema
     moments: WindowedMoments
     quality: QualityReport
@@ -135,13 +127,16 @@ class Model(ThreadSafe):
     def __post_init__(self) -> None:
         self._identity: str | None = None
         self.unknown_categories = dict[str, Counter[str]]()
-        if missing := missing_parts(self.policy):
-            kind = type(self.policy).__name__
+        if not isinstance(self.policy, BasePolicy):
             raise InputError(
-                f"policy: a model stores its policy, and {kind} lacks {', '.join(missing)}"
+                "policy: a model stores its policy, which must be a BasePolicy,"
+                f" got {type(getattr(self.policy, 'policy', self.policy)).__name__}"
             )
         sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
-        if len(set(sizes if self.arms is None else sizes[:2])) > 1:
+        groups = self.feature_map.groups()
+        # Moments may lack arms that came later, but nothing that is shared.
+        has_moments = groups.shared <= self.moments.dim <= groups.dim
+        if self.policy.dim != self.feature_map.dim or not has_moments:
             raise InputError(
                 f"policy, feature_map and moments must have the same features, got {sizes}"
             )
@@ -178,15 +173,16 @@ class Model(ThreadSafe):
                 return self.ledger.open[name].decision
             labels, columns = self._offered(context, arms)
             features = self._mapped(columns)
-            with lock_of(self.policy):
-                place, propensity = self._drawn(features)
-                expected = (self.policy.scores(features).mean + self.baseline).tolist()
+            draw = self._draw() if self.policy.randomised else None
+            choice = self.policy.decide(features, draw=draw)
+            place = choice.action
+            expected = (choice.means + self.baseline).tolist()
             actions: Sequence[Any] = labels or range(len(expected))
             scores = dict(zip(actions, expected, strict=True))
             decision = Decision(
                 id=name,
                 action=actions[place],
-                propensity=propensity,
+                propensity=float(choice.propensities[place]),
                 scores=scores,
                 version=self.identity,
             )
@@ -268,8 +264,8 @@ class Model(ThreadSafe):
         serving.require_columns("context", list(known), columns)
         if self.schema.missing:
             columns = without_values(columns, self.schema.missing)
-        label = {} if self.arms is None else {self.schema.arm: None}
-        return {name: columns[name] for name in known | label if name in columns}
+        wanted = (*known, self.feature_map.arm)
+        return {name: columns[name] for name in wanted if name in columns}
 
     def _at_one_position(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """Return the columns of items of a ranking, all at the first position unless it is given."""
@@ -304,9 +300,7 @@ class Model(ThreadSafe):
                 self.unknown_categories.setdefault(column.name, Counter()).update(
                     unknown
                 )
-        if not isinstance(self.feature_map, ArmFeatures):
-            return self.feature_map.apply(columns)
-        return self.feature_map.apply(columns, columns[str(self.schema.arm)])
+        return self.feature_map.design(columns)
 
     def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
         """Add a new arm, which starts at the mean of all arms with their spread as its uncertainty.
@@ -322,16 +316,14 @@ class Model(ThreadSafe):
             raise InputError(f"label must be a text that is not empty, got {label!r}")
         with self._lock:
             table, known = self._arms("add_arm")
-            own = None if features is None else known.arm_features(features)
-            grown = known.with_arm(label, own)
+            grown = known.with_arm(label, features)
             more = getattr(self.policy, "with_arm", None)
             if more is None:
                 raise InputError(
                     f"policy {self.policy_name!r} cannot take new arms; auto-isd can"
                 )
-            if own is None and known.catalogue is not None:
-                own = np.zeros(len(known.catalogue_names))  # the mean of the catalogue
-            self.policy = more(own)
+            own = grown.catalogue[-1]
+            self.policy = more(own if own.size else None)
             self.feature_map, self.arms = grown, table.with_arm(label)
             self._identity = None
 
@@ -349,16 +341,9 @@ class Model(ThreadSafe):
             )
         return self.arms, self.feature_map
 
-    def _drawn(self, features: Array) -> tuple[int, float]:
-        """Place of the action to play, and its probability."""
-        chances = self.policy.propensities(features)
-        if chances.max() >= 1.0:
-            return self.policy.select(features), 1.0
-        luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        drawn = np.searchsorted(np.cumsum(chances), luck, side="right")
-        last = np.flatnonzero(chances)[-1]
-        place = int(min(drawn, last))
-        return place, float(chances[place])
+    def _draw(self) -> float:
+        """Return the number in [0, 1) that draws the next decision, another one for every decision."""
+        return Draws(int(self.identity, 16)).at(self.ledger.made).random()
 
     def round_of(
         self, context: Any = None, arms: Any = None
@@ -379,7 +364,7 @@ class Model(ThreadSafe):
         """
         with self._lock:
             columns = self._columns(offered)
-            if self.arms is not None and str(self.schema.arm) not in columns:
+            if self.feature_map.arm not in (None, *columns):
                 _, columns = self._offered(offered, None)
             return self._mapped(columns)
 
@@ -435,9 +420,7 @@ class Model(ThreadSafe):
                     f"action must be one of the {last + 1} offered, 0 to {last}, got {action}"
                 )
             gain = self.schema.learned_reward(reward_number(reward)) - self.baseline
-            learn_from(self.policy)(
-                features[action], gain, offered=features, action=action
-            )
+            self.policy.update(features[action], gain, offered=features, action=action)
 
     def update_from(
         self,
@@ -525,9 +508,13 @@ class Model(ThreadSafe):
                 self._identity = storage.digest("model", text, arrays)[:12]
             return self._identity
 
-    def arm_evidence(self) -> tuple[DriftPrior, ArmStatistics]:
-        """Return the prior of the arms' coefficients and drift, and the statistics per period of the log."""
-        features = self._arms("arm_evidence")[1].population
+    def arm_evidence(self) -> tuple[ArmEvidence, ...]:
+        """Return what the log says of its arms: of all together or, of many coefficients, arm by arm."""
+        from invariant_bandits.decomposition.effects import arm_evidence
+
+        features = self._arms("arm_evidence")[1]
+        if isinstance(features, PooledLevels):
+            features = features.population
         places = new_places(self.moments, features)
         moments = self.moments.padded(places) if len(places) else self.moments
         odds = (
@@ -536,10 +523,8 @@ class Model(ThreadSafe):
             else self.log_odds
         )
         statistics = ArmStatistics.from_moments(features, moments, odds)
-        prior = getattr(unwrapped(self.policy), "prior", None)
-        if not isinstance(prior, DriftPrior) or prior.population is None:
-            prior = DriftPrior.from_arms(statistics)
-        return prior, statistics
+        known = getattr(unwrapped(self.policy), "prior", None)
+        return arm_evidence(features, statistics, known)
 
     def effects(self, *, by_window: bool = False) -> pandas.DataFrame:
         """List every effect on the reward, with its value before and after a drift. Needs pandas.
@@ -622,8 +607,7 @@ class Model(ThreadSafe):
 
         None if every column can: arms then have slopes (coefficients of columns) of their own.
         """
-        features = self.feature_map
-        return silent_context(features) if isinstance(features, ArmFeatures) else None
+        return self.feature_map.silent_context()
 
     def explain(self) -> Any:
         """Return the policy's beliefs about drift, or the summary of the log if the policy has no beliefs.
@@ -631,12 +615,9 @@ class Model(ThreadSafe):
         If columns of the context cannot change the choice, the result says so first.
         """
         with self._lock:
-            explain = getattr(self.policy, "explain", None)
-            explanation = (
-                self.decomposition.summary()
-                if explain is None
-                else explain(list(self.names))
-            )
+            explanation = self.policy.explain(list(self.names))
+            if explanation is None:
+                explanation = self.decomposition.summary()
         if self.shared_slopes is None:
             return explanation
         caution = in_sentence(self.shared_slopes)
@@ -732,7 +713,7 @@ def load(path: str | PathLike[str]) -> Any:
 
 
 def save(
-    thing: CompletePolicy | Model | WindowedMoments, path: str | PathLike[str]
+    thing: BasePolicy | Model | WindowedMoments, path: str | PathLike[str]
 ) -> None:
     """Write a policy, a Model or WindowedMoments to a file, replacing an old file atomically.
 
@@ -752,23 +733,23 @@ def save(
     storage.replace_file(path, stored)
 
 
-def new_places(moments: WindowedMoments, features: ArmFeatures) -> Array:
+def new_places(moments: WindowedMoments, features: FeatureMap) -> Array:
     """Where, in the features of moments, those of arms come in that the moments do not know."""
-    own = features.own
-    arms = (features.dim - moments.dim) // own
-    return np.full(arms * own, (len(features.labels) - arms) * own)
+    groups = features.groups()
+    more = groups.dim - moments.dim
+    return np.full(more, groups.own_dim - more)
 
 
 def decomposed(
-    moments: WindowedMoments, features: FeatureMap | ArmFeatures
+    moments: WindowedMoments, features: FeatureMap
 ) -> InvariantSubspaceDecomposition:
     """What is stable and what drifts in a log of these moments."""
-    about: dict[str, Any] = {"feature_names": features.names}
-    if isinstance(features, ArmFeatures):
-        about["intercept"] = False  # they hold levels
-    else:
-        mean = moments.counts @ moments.feature_mean / moments.rounds
-        about["missing"] = missing_columns(features, features.names, mean)
+    mean = moments.counts @ moments.feature_mean / moments.rounds
+    decomposition = InvariantSubspaceDecomposition(
+        feature_names=features.names,
+        intercept=not features.has_levels,
+        missing=missing_columns(features, features.names, mean),
+    )
     # The findings of the fit say whether it converged.
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        return InvariantSubspaceDecomposition(**about).fit(moments)
+        return decomposition.fit(moments)

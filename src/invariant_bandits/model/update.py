@@ -7,7 +7,7 @@ again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,23 +21,31 @@ from invariant_bandits.decomposition.effects import (
     POINTS,
     REWARD,
     EffectPath,
+    FinalEffect,
     effect_paths,
     final_arm_effects,
 )
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import informed_directions
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.features.arm_maps import TIMES, ArmCoefficients, ArmFeatures
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.read import read_arm_sample, read_moments
-from invariant_bandits.logs.scan import Progress
+from invariant_bandits.logs.scan import (
+    Progress,
+    Scan,
+    open_scan,
+    read_arm_sample,
+)
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.windows import continued_edges
-from invariant_bandits.model.fit import (
-    PolicyStart,
-    caution_of,
+from invariant_bandits.logs.windows import (
+    continued_edges,
     join_short_ends,
+    with_new_windows,
+)
+from invariant_bandits.model.fit import (
+    caution_of,
+    fitted_spec,
     logistic_start,
     model_of,
     read_log_odds,
@@ -45,7 +53,7 @@ from invariant_bandits.model.fit import (
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import PolicySpec
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""
@@ -209,17 +217,16 @@ def moved_arms(
     """
     if statistics is None:
         return (), None
-    assert isinstance(model.feature_map, ArmFeatures)
     information = statistics.information.sum(axis=0)
     scores = statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
-    population = model.feature_map.population
-    for final in final_arm_effects(population, *model.arm_evidence()):
+    for name, final in _final_effects(model):
         effect = final.effect
-        name = model.names[effect.place]
+        if name not in place:
+            continue
         j = place[name]
         if not estimable[j]:
             continue
@@ -246,6 +253,19 @@ def moved_arms(
             )
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
     return tuple(moves), p_value
+
+
+def _final_effects(model: Model) -> Iterator[tuple[str, FinalEffect]]:
+    """Yield every effect that is one coefficient where the logs ended, with the name of the coefficient."""
+    assert model.arms is not None
+    for evidence in model.arm_evidence():
+        features = evidence.features
+        is_part = features.labels != model.arms.labels
+        for final in final_arm_effects(*evidence):
+            name = features.names[final.effect.place]
+            if is_part and final.effect.place:
+                name = f"{features.labels[0]}{TIMES}{name}"
+            yield name, final
 
 
 def reward_shift(
@@ -350,7 +370,9 @@ def drifting(model: Model) -> tuple[int, int]:
     if model.arms is None:
         split = model.decomposition.split_
         return split.residual_dim, split.dim
-    effects = model.arm_evidence()[0].effects
+    effects = [
+        effect for evidence in model.arm_evidence() for effect in evidence.prior.effects
+    ]
     return sum(effect.drifts for effect in effects), len(effects)
 
 
@@ -371,49 +393,46 @@ def update_model(
 ) -> Update:
     """Return what `Model.update_from` does."""
     log = open_log(source, model.schema if schema is None else schema)
-    start = _start_of(model, exploration, horizon)
+    spec = _spec_of(model, exploration)
     edges, count = _windows(model, log, windows, every)
     features, table = model.feature_map, model.arms
-    if table is not None and isinstance(features, ArmFeatures):
-        if features.coding == "pooled":
-            raise InputError(
-                "update: levels of pooled arms are not kept by window; fit both logs together"
-            )
+    if table is not None:
         # New labels become arms, retired ones stay retired.
-        for label in log.arms.labels:
-            if label not in table.labels:
-                table = table.with_arm(label)
-                features = features.with_arm(label)
+        features = features.with_labels(log.arms.labels)
+        for label in features.labels[len(table) :]:
+            table = table.with_arm(label)
         log = open_log(log.source, log.schema, arms=table.labels)
         table = table.followed_by(log.arms)
-    how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-    read = read_moments(
+    scan = open_scan(
         log,
-        features=features,
+        windows=count,
+        edges=edges,
+        engine=engine,
+        address=address,
         strict=strict,
         keep_going=keep_going,
         progress=progress,
-        **how,
     )
-    labelled = features if isinstance(features, ArmFeatures) else None
-    places = (
-        np.zeros(0, dtype=np.int64)
-        if labelled is None
-        else new_places(model.moments, labelled)
-    )
+    read = scan.moments(features)
+    places = new_places(model.moments, features)
     old = model.moments.padded(places) if len(places) else model.moments
-    read.quality.require_rounds(keep_going)
     _require_new(old, read.moments)
-    joined, join, _ = join_short_ends(_joined(old, read.moments))
-    odds, new_odds = _log_odds(model, log, features, places, how)
-    odds = None if odds is None else replace(odds, moments=join(odds.moments))
+    all_windows = with_new_windows(old, read.moments)
+    ends = join_short_ends(all_windows.counts)
+    odds, new_odds = _log_odds(model, scan, features, places)
+    odds = None if odds is None else replace(odds, moments=ends.join(odds.moments))
+    sample = None
+    if isinstance(features, ArmCoefficients) and odds is None:
+        sample = read_arm_sample(log, features)
     quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
     after = model_of(
-        joined,
+        ends.join(all_windows),
         features,
-        start,
+        spec,
+        horizon,
         log_odds=odds,
+        sample=sample,
         dropped=model.dropped,
         notes=model.notes,
         schema=model.schema,
@@ -421,14 +440,14 @@ def update_model(
         quality=quality,
         arms=table,
     )
-    if labelled is None:
-        moves, p_value = moved(model, read.moments)
-    else:
+    if isinstance(features, ArmFeatures):
         new = read.moments
         statistics = None
         if new_odds is not None or new.rounds > new.windows * features.dim:
-            statistics = ArmStatistics.from_moments(labelled, new, new_odds)
+            statistics = ArmStatistics.from_moments(features, new, new_odds)
         moves, p_value = moved_arms(model, statistics, features.names)
+    else:
+        moves, p_value = moved(model, read.moments)
     moves = tuple(sorted(moves, key=lambda move: -abs(move.z)))
     return Update(
         model=after,
@@ -441,25 +460,21 @@ def update_model(
     )
 
 
-def _start_of(
-    model: Model, exploration: float | None, horizon: int | None
-) -> PolicyStart:
+def _spec_of(model: Model, exploration: float | None) -> PolicySpec:
     """Return what makes the policy of a model anew, by default with the model's exploration and caution."""
-    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    if exploration is None and named.takes("exploration"):
+    settings = unwrapped(model.policy).settings()
+    if exploration is None and PolicySpec(model.policy_name).takes("exploration"):
         exploration = settings.get("exploration")
-    delta = float(settings.get("delta", 0.01))
-    return PolicyStart(
-        name=model.policy_name,
+    return fitted_spec(
+        model.policy_name,
         exploration=exploration,
-        delta=delta,
-        horizon=horizon,
+        delta=float(settings.get("delta", 0.01)),
         caution=caution_of(model),
     )
 
 
 def _log_odds(
-    model: Model, log: Log, features: Any, places: Array, how: dict[str, Any]
+    model: Model, scan: Scan, features: Any, places: Array
 ) -> tuple[LogOdds | None, LogOdds | None]:
     """Log-odds of all windows and of the new ones, where the model has them.
 
@@ -472,10 +487,10 @@ def _log_odds(
     if len(places):
         before, of_new = before.padded(places), places[0] + np.arange(len(places))
         theta = before.theta.copy()
-        start = logistic_start(read_arm_sample(log, features), features)
+        start = logistic_start(read_arm_sample(scan.log, features), features)
         theta[of_new] = start.theta[of_new]
-    new = read_log_odds(log, features, theta, **how)
-    return LogOdds(theta, _joined(before.moments, new.moments)), new
+    new = read_log_odds(scan, features, theta)
+    return LogOdds(theta, with_new_windows(before.moments, new.moments)), new
 
 
 def _windows(
@@ -515,14 +530,3 @@ def _require_new(old: WindowedMoments, new: WindowedMoments) -> None:
     if np.array_equal(end.counts, new.counts) and same_rewards:
         words = "the new log holds the rounds that the model ends with"
         raise InputError(f"{words}: they must not be counted twice")
-
-
-def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
-    """The windows of both; new rounds within the last old window are added to it."""
-    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
-        return old.followed_by(new)
-    last = old.between(old.windows - 1, old.windows) + new.between(0, 1)
-    both = (
-        last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
-    )
-    return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, require_finite, shaped_array
 from invariant_bandits.moments.power_sums import PowerSums, power_sums_of_rows
 
-ROWS_AT_ONCE = 65_536  # longer runs are merged from parts of this length
+ROWS_AT_ONCE = 65_536
+"""Rounds that are summed at once; longer runs are merged from parts."""
 LARGEST = 1e70
 """Of a feature or reward: the fourth powers of many such rows can be added up."""
 
@@ -38,34 +39,60 @@ class Batch:
     offered: Array | None = None
     counts: Array | None = None
 
-    def sums(
-        self, place: Array, rounds: slice
-    ) -> tuple[Array, PowerSums, PowerSums | None]:
-        """(windows, sums of [chosen features, reward] in them, sums of offered features) of some rounds, of
-        which `place` (n,) is the window.
-        """
-        first = place[rounds].min()
-        has_rounds = np.bincount(place[rounds] - first) > 0
+    def sums(self, index: Array, rounds: slice) -> BatchSums:
+        """Return the sums of some of the rounds; `index` is the window of every round (n,)."""
+        first = index[rounds].min()
+        above_first = index[rounds] - first
+        has_rounds = np.bincount(above_first) > 0
         windows = first + np.flatnonzero(has_rounds)
-        window = (np.cumsum(has_rounds) - 1)[place[rounds] - first]
-        several = None
-        with np.errstate(
-            all="ignore"
-        ):  # what is not finite shows in the sums and is reported from there
-            own = (
+        window = (np.cumsum(has_rounds) - 1)[above_first]
+        # What is not finite shows in the sums and is reported from there.
+        with np.errstate(all="ignore"):
+            chosen = power_sums_of_rows(
                 self.features[rounds],
                 self.rewards[rounds],
-                None,
-                window,
-                len(windows),
+                window=window,
+                windows=len(windows),
             )
-            chosen = power_sums_of_rows(*own)
-            if self.offered is not None and self.counts is not None:
-                counts, start = self.counts[rounds], self.counts[: rounds.start].sum()
-                rows = self.offered[start : start + counts.sum()]
-                window = np.repeat(window, counts)
-                several = power_sums_of_rows(rows, None, counts, window, len(windows))
-        return windows, chosen, several
+            if self.offered is None or self.counts is None:
+                return BatchSums(windows, chosen)
+            counts = self.counts[rounds]
+            start = self.counts[: rounds.start].sum()
+            offered = power_sums_of_rows(
+                self.offered[start : start + counts.sum()],
+                None,
+                counts=counts,
+                window=np.repeat(window, counts),
+                windows=len(windows),
+            )
+        return BatchSums(windows, chosen, offered)
+
+
+class BatchSums(NamedTuple):
+    """Sums of some rounds of a batch, by window.
+
+    Attributes
+    ----------
+    windows : array of int, shape (k,)
+        The windows that have rounds.
+    chosen : PowerSums
+        Of the features of the chosen actions and, last, the reward.
+    offered : PowerSums or None
+        Of the features of all offered actions.
+    """
+
+    windows: Array
+    chosen: PowerSums
+    offered: PowerSums | None = None
+
+    @property
+    def are_usable(self) -> bool:
+        """Whether all rows were finite and small enough for their fourth powers."""
+        return all(
+            (sums.quartics <= LARGEST**4).all() and (np.abs(sums.mean) <= LARGEST).all()
+            for sums in (self.chosen, self.offered)
+            if sums is not None
+        )
 
 
 def checked_batch(
@@ -77,8 +104,9 @@ def checked_batch(
     dim: int,
     keeps_offered: bool,
 ) -> Batch:
-    """A batch for moments of `dim` features, with offered actions if they keep them; shapes only, not yet
-    finite.
+    """Return a batch for moments of `dim` features, with offered actions if they keep them.
+
+    Shapes are checked, not yet whether numbers are finite.
     """
     features = np.ascontiguousarray(shaped_array("features", features, ("n", dim)))
     n = len(features)
@@ -117,8 +145,10 @@ def checked_counts(
         or array.dtype.kind not in "iu"
         or rounds not in (None, len(array))
     ):
-        wanted = f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},)"
-        raise InputError(f"{wanted}, got {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{name} must be whole numbers of shape ({'n' if rounds is None else rounds},), "
+            f"got {array.dtype} of shape {array.shape}"
+        )
     if not len(array) or array.min() < 1:
         raise InputError(f"{name} must be at least 1, got {array.min(initial=0)}")
     if array.sum() != rows:
@@ -128,30 +158,23 @@ def checked_counts(
     return array.astype(np.int64)
 
 
-def segments(place: Array) -> Iterator[slice]:
-    """Runs of rows (n,) that lie in one window, none longer than ROWS_AT_ONCE; all rows if windows are not
-    in order.
+def segments(index: Array) -> Iterator[slice]:
+    """Yield runs of rounds that lie in one window, none longer than ROWS_AT_ONCE.
+
+    One run if the windows (n,) are not in order.
     """
-    starts = np.concatenate(
-        [[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [len(place)]]
-    )
-    if (place[:-1] > place[1:]).any():
-        starts = starts[[0, -1]]
-    for start, stop in pairwise(starts.tolist()):
+    starts = np.flatnonzero(index[:-1] != index[1:]) + 1
+    if (index[:-1] > index[1:]).any():
+        starts = starts[:0]
+    for start, stop in pairwise([0, *starts.tolist(), len(index)]):
         for first in range(start, stop, ROWS_AT_ONCE):
             yield slice(first, min(first + ROWS_AT_ONCE, stop))
 
 
-def are_usable(sums: PowerSums) -> bool:
-    """Whether all rows were finite and small enough for their fourth powers."""
-    return bool(
-        (sums.quartics <= LARGEST**4).all() and (np.abs(sums.mean) <= LARGEST).all()
-    )
-
-
 def explain_unusable(**arrays: Any) -> None:
-    """Say why sums over these rows are not finite; looking at every entry is slow, so only done when they
-    are not.
+    """Raise InputError with the reason why sums over these rows are not finite.
+
+    Looking at every entry is slow, so it is only done when the sums are not finite.
     """
     for name, array in arrays.items():
         if array is not None:
@@ -166,7 +189,7 @@ def explain_unusable(**arrays: Any) -> None:
     )
 
 
-def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
+def finite_times(name: str, times: Any) -> Array:
     """Return numbers or datetimes as an array, or raise InputError."""
     array = np.asarray(times)
     if array.dtype.kind not in "iufM":
@@ -178,7 +201,7 @@ def finite_times(name: str, times: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
+def checked_edges(edges: Any) -> Array:
     """Edges (m + 1,) as an array of their own, strictly increasing, or InputError."""
     array = finite_times("edges", edges)
     if array.ndim != 1 or len(array) < 2:
@@ -188,43 +211,42 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
     falling = np.flatnonzero(~(array[:-1] < array[1:]))
     if len(falling):
         at = int(falling[0])
-        pair = f"{array[at]} before {array[at + 1]} at index {at}"
         raise InputError(
-            f"edges must increase strictly (windows may not overlap), got {pair}"
+            f"edges must increase strictly (windows may not overlap), got {array[at]} before "
+            f"{array[at + 1]} at index {at}"
         )
     return array.copy()
 
 
-def place_rounds(
-    n: int, window: Any, times: Any, windows: int, edges: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, Any]:
-    """Window index of each of n rounds (n,), from `window`, an int or one per round, or from their
-    `times` (n,).
+def window_of_rounds(
+    n: int, window: Any, times: Any, windows: int, edges: Array | None
+) -> Array:
+    """Return the index of the window of each of n rounds (n,).
+
+    From `window`, an int or one per round, or from their `times` (n,).
     """
     if (window is None) == (times is None):
         raise InputError(
             "give either window (an index per round) or times (if there are edges)"
         )
     if times is not None:
-        return place_times(n, times, edges)
-    place = np.asarray(window)
-    if place.dtype.kind not in "iu":
-        raise InputError(f"window must be whole numbers, got dtype {place.dtype}")
-    if place.ndim > 1 or (place.ndim == 1 and len(place) != n):
+        return window_of_times(n, times, edges)
+    index = np.asarray(window)
+    if index.dtype.kind not in "iu":
+        raise InputError(f"window must be whole numbers, got dtype {index.dtype}")
+    if index.shape not in ((), (n,)):
         raise InputError(
-            f"window must be an int or have shape ({n},), got shape {place.shape}"
+            f"window must be an int or have shape ({n},), got shape {index.shape}"
         )
-    if (place < 0).any() or (place >= windows).any():
+    if (index < 0).any() or (index >= windows).any():
         raise InputError(
-            f"window must lie in 0..{windows - 1}, got {int(place.min())}..{int(place.max())}"
+            f"window must lie in 0..{windows - 1}, got {int(index.min())}..{int(index.max())}"
         )
-    return np.broadcast_to(place, n)
+    return np.broadcast_to(index, n)
 
 
-def place_times(
-    n: int, times: Any, edges: np.ndarray[Any, Any] | None
-) -> np.ndarray[Any, Any]:
-    """Window index of each of n times (n,); every one must lie within the edges."""
+def window_of_times(n: int, times: Any, edges: Array | None) -> Array:
+    """Return the index of the window of each of n times (n,), which must lie within the edges."""
     if edges is None:
         raise InputError("times were given, but these moments have no edges")
     array = finite_times("times", times)
@@ -236,15 +258,15 @@ def place_times(
         )
     outside = (array < edges[0]) | (array > edges[-1])
     if outside.any():
-        wrong = f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
         raise InputError(
-            f"times must lie within the edges {edges[0]} to {edges[-1]}: {wrong}"
+            f"times must lie within the edges {edges[0]} to {edges[-1]}: "
+            f"{int(outside.sum())} of {n} do not, the first {array[outside][0]}"
         )
     return np.minimum(np.searchsorted(edges, array, side="right") - 1, len(edges) - 2)
 
 
-def even_places(n: int, windows: int) -> Array:
-    """Window index of each of n rounds in time order (n,): in as many windows of equal length."""
+def even_windows(n: int, windows: int) -> Array:
+    """Return the index of the window of each of n rounds in time order (n,), windows being equally long."""
     if windows > n:
         raise InputError(
             f"windows must be at most the number of rounds, {n}, got {windows}"
@@ -254,14 +276,13 @@ def even_places(n: int, windows: int) -> Array:
 
 
 def even_starts(count: Array, groups: int) -> Array:
-    """First window of each of `groups` runs whose sizes are as even as possible; every run has at least
-    one.
-    """
+    """Return the first window of each of `groups` runs of windows whose sizes are as even as possible."""
     before = np.concatenate([[0.0], np.cumsum(count)])
     goals = before[-1] * np.arange(1, groups) / groups
     starts = [0]
     for index, goal in enumerate(goals, start=1):
-        low, high = starts[-1] + 1, len(count) - (groups - index)
+        low = starts[-1] + 1
+        high = len(count) - (groups - index)
         candidates = np.arange(low, high + 1)
         starts.append(int(candidates[np.argmin(np.abs(before[candidates] - goal))]))
     return np.array(starts)

@@ -1,5 +1,4 @@
-"""PowerSums: counts, means and centred power sums of several variables in several windows, and how they
-merge.
+"""PowerSums: counts, means and centred power sums of several variables in several windows.
 
 Two sets of rows merge by adding their sums plus one rank-one term for the distance of their means (Chan,
 Golub & LeVeque 1983), so large means cost no digits and rows may arrive in any order, batch or shard.
@@ -20,7 +19,7 @@ from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 LARGEST_MEAN = 1e78
 LARGEST_SQUARE = 1e180
 LARGEST_POWER = 1.7e308
-"""Of numbers whose fourth powers can be summed."""
+"""Of the means, and of sums of squares and of higher powers, of numbers whose fourth powers can be summed."""
 
 
 @dataclass(eq=False)
@@ -70,14 +69,13 @@ class PowerSums:
     @classmethod
     def empty(cls, windows: int, dim: int) -> Self:
         """Sums over no rows."""
-        mean, cubes, quartics, between = np.zeros((4, windows, dim))
         return cls(
-            np.zeros(windows),
-            mean,
-            np.zeros((windows, dim, dim)),
-            cubes,
-            quartics,
-            between,
+            count=np.zeros(windows),
+            mean=np.zeros((windows, dim)),
+            scatter=np.zeros((windows, dim, dim)),
+            cubes=np.zeros((windows, dim)),
+            quartics=np.zeros((windows, dim)),
+            between=np.zeros((windows, dim)),
         )
 
     # -- windows --
@@ -101,11 +99,11 @@ class PowerSums:
 
     def grouped(self, starts: Array) -> PowerSums:
         """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
-        ends = [*starts[1:], len(self.count)]
+        group = np.searchsorted(starts, np.arange(len(self.count)), side="right") - 1
         result = PowerSums.empty(len(starts), self.mean.shape[1])
-        for group, (first, last) in enumerate(zip(starts, ends, strict=True)):
-            for window in range(int(first), int(last)):
-                result.put(slice(group, group + 1), self.at(slice(window, window + 1)))
+        for window, into in enumerate(group.tolist()):
+            one = self.at(slice(window, window + 1))
+            result.put(slice(into, into + 1), one)
         return result
 
     # -- rows --
@@ -122,23 +120,30 @@ class PowerSums:
         # The second powers of each side (m, d) enter the third and fourth powers of both.
         mine = np.diagonal(self.scatter, axis1=1, axis2=2)
         others = np.diagonal(other.scatter, axis1=1, axis2=2)
+        # M₂: δδᵀab/n, one rank-one term for the distance δ of the means.
         rank_one = share[:, :, None] * (step[:, :, None] * step[:, None, :])
+        # M₃: δ³ab(a − b)/n² + 3δ(a·M₂ᵇ − b·M₂ᵃ)/n
+        cubes = (
+            self.cubes
+            + other.cubes
+            + share * (a - b) / n * square * step
+            + 3.0 * step * (a * others - b * mine) / n
+        )
+        # M₄: δ⁴ab(a² − ab + b²)/n³ + 6δ²(a²M₂ᵇ + b²M₂ᵃ)/n² + 4δ(a·M₃ᵇ − b·M₃ᵃ)/n
+        quartics = (
+            self.quartics
+            + other.quartics
+            + share * (a * a - a * b + b * b) / (n * n) * square * square
+            + 6.0 * square * (a * a * others + b * b * mine) / (n * n)
+            + 4.0 * step * (a * other.cubes - b * self.cubes) / n
+        )
         return PowerSums(
             count=total,
             # A weighted mean, not mean + step·b/n: exact where one side is empty.
             mean=self.mean * (a / n) + other.mean * (b / n),
             scatter=self.scatter + other.scatter + rank_one,
-            # δ³ab(a − b)/n² + 3δ(a·M₂ᵇ − b·M₂ᵃ)/n
-            cubes=self.cubes
-            + other.cubes
-            + share * (a - b) / n * square * step
-            + 3.0 * step * (a * others - b * mine) / n,
-            # δ⁴ab(a² − ab + b²)/n³ + 6δ²(a²M₂ᵇ + b²M₂ᵃ)/n² + 4δ(a·M₃ᵇ − b·M₃ᵃ)/n
-            quartics=self.quartics
-            + other.quartics
-            + share * (a * a - a * b + b * b) / (n * n) * square * square
-            + 6.0 * square * (a * a * others + b * b * mine) / (n * n)
-            + 4.0 * step * (a * other.cubes - b * self.cubes) / n,
+            cubes=cubes,
+            quartics=quartics,
             between=self.between + other.between + share * square,
         )
 
@@ -146,11 +151,11 @@ class PowerSums:
 
     def transformed(self, change: Array) -> PowerSums:
         """Sums of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
-        changed = {
-            "mean": self.mean @ change.T,
-            "scatter": change @ self.scatter @ change.T,
-        }
-        return replace(self.at(slice(None)), **changed)
+        return replace(
+            self.at(slice(None)),
+            mean=self.mean @ change.T,
+            scatter=change @ self.scatter @ change.T,
+        )
 
     def rescaled(self, kept: Array, shift: Array, scale: Array) -> PowerSums:
         """Sums of (x[kept] − shift) / scale, every power exactly."""
@@ -177,31 +182,35 @@ class PowerSums:
         n = self.count[:, None]
         mean = self.mean
         square = np.diagonal(self.scatter, axis1=1, axis2=2)
+        # Σ(x̄ + d)^k by the binomial theorem, where Σd = 0.
+        quartics = (
+            self.quartics
+            + 4.0 * mean * self.cubes
+            + 6.0 * mean**2 * square
+            + n * mean**4
+        )
         return PowerSums(
             count=self.count.copy(),
             mean=np.zeros_like(mean),
             scatter=self.products(),
             cubes=self.cubes + 3.0 * mean * square + n * mean**3,
-            quartics=self.quartics
-            + 4.0 * mean * self.cubes
-            + 6.0 * mean**2 * square
-            + n * mean**4,
+            quartics=quartics,
             between=self.between + n * mean**2,
         )
 
-    def padded(self, places: Array) -> PowerSums:
-        """The same rows with variables that are always 0 before the variables at `places`, as in
-        numpy.insert.
-        """
-        count, *others = vars(self).values()
-        padded = PowerSums(
-            count, *(np.insert(array, places, 0.0, axis=1) for array in others)
-        )
-        return replace(padded, scatter=np.insert(padded.scatter, places, 0.0, axis=2))
+    def padded(self, indices: Array) -> PowerSums:
+        """Add variables that are always 0 before those at `indices`, as numpy.insert does."""
+        padded = {
+            name: np.insert(array, indices, 0.0, axis=1)
+            for name, array in vars(self).items()
+            if name != "count"
+        }
+        padded["scatter"] = np.insert(padded["scatter"], indices, 0.0, axis=2)
+        return PowerSums(self.count, **padded)
 
     def covariance(self) -> Array:
         """Within-window covariances (m, d, d)."""
-        return np.asarray(self.scatter / self.count[:, None, None])
+        return self.scatter / self.count[:, None, None]
 
     def tail_weight(self, columns: int) -> Array:
         """Mean over the first `columns` variables of kurtosis / 3, per window (m,): 1 for Gaussian rows.
@@ -209,13 +218,12 @@ class PowerSums:
         For elliptical rows this is the factor by which the variance of a sample correlation is inflated.
         """
         variance = np.diagonal(self.scatter, axis1=1, axis2=2)[:, :columns]
+        # n·M₄ / (3·M₂²): 1 for Gaussian columns; constant ones count as such.
+        fourth = self.quartics[:, :columns] * self.count[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = (
-                self.quartics[:, :columns]
-                * self.count[:, None]
-                / (3.0 * variance * variance)
-            )
-        return np.asarray(np.nan_to_num(ratio, nan=1.0, posinf=1.0).mean(axis=1))
+            ratio = fourth / (3.0 * variance * variance)
+        ratio = np.nan_to_num(ratio, nan=1.0, posinf=1.0)
+        return np.asarray(ratio.mean(axis=1))
 
     def independent_rows(self, rounds: Array) -> Array:
         """How many independent rows the rows of each window are worth (m,).
@@ -277,15 +285,19 @@ def power_sums_of_rows(
     between = squares
     if counts is not None:
         between = loops.round_sums(features, counts, window, origin)
+    # Σ(d − mean)^k by the binomial theorem, where Σd = n·mean.
+    quartics = (
+        powers[:, 2]
+        - 4.0 * mean * powers[:, 1]
+        + 6.0 * mean**2 * squares
+        - 3.0 * n * mean**4
+    )
     return PowerSums(
         count=n[:, 0],
         mean=mean + origin,
         scatter=about_origin - n[:, :, None] * mean[:, :, None] * mean[:, None, :],
         cubes=powers[:, 1] - 3.0 * mean * squares + 2.0 * n * mean**3,
-        quartics=powers[:, 2]
-        - 4.0 * mean * powers[:, 1]
-        + 6.0 * mean**2 * squares
-        - 3.0 * n * mean**4,
+        quartics=quartics,
         between=between - n * mean * mean,
     )
 
@@ -334,8 +346,9 @@ def _means(X: Any, r: Any, window: Any, m: int) -> Any:
 
 
 def _centre(X: Any, r: Any, window: Any, mean: Any, starts: Any) -> Any:
-    """Rows [φ, r] less the mean of their window, sorted by window (n, d), and the sums (m, 3, d) of their
-    first, third and fourth powers.
+    """Return rows [φ, r] less the mean of their window, sorted by window, and sums of their powers.
+
+    The rows are (n, d), the sums of their first, third and fourth powers (m, 3, d).
     """
     n, p = X.shape
     m, d = mean.shape
@@ -361,8 +374,9 @@ def _centre(X: Any, r: Any, window: Any, mean: Any, starts: Any) -> Any:
 
 
 def _round_sums(X: Any, counts: Any, window: Any, mean: Any) -> Any:
-    """Σ over rounds of (sum of its centred rows)² / its number of rows, per window and column (m, p); X is
-    (Σ counts, p), round by round.
+    """Return Σ over rounds of (sum of its centred rows)² / its number of rows, per window and column (m, p).
+
+    X is (Σ counts, p), round by round.
     """
     m, p = mean.shape
     between = np.zeros((m, p))

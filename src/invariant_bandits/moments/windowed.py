@@ -22,14 +22,13 @@ from invariant_bandits.checks import (
     whole_number,
 )
 from invariant_bandits.moments.batches import (
-    are_usable,
     checked_batch,
     checked_edges,
-    even_places,
     even_starts,
+    even_windows,
     explain_unusable,
-    place_rounds,
     segments,
+    window_of_rounds,
 )
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.storage import StateSchema
@@ -66,7 +65,7 @@ class WindowedMoments:
 
     chosen: PowerSums
     offered: PowerSums | None = None
-    edges: np.ndarray[Any, Any] | None = None
+    edges: Array | None = None
 
     # -- reading --
 
@@ -204,9 +203,9 @@ class WindowedMoments:
             raise InputError("times and edges belong together: give both or neither")
         m = 8 if windows is None and edges is None else windows
         moments = cls.empty(dim, m, edges=edges, offered=offered is not None)
-        place = even_places(n, moments.windows) if edges is None else None
+        index = even_windows(n, moments.windows) if edges is None else None
         return moments.update(
-            features, rewards, window=place, times=times, offered=offered
+            features, rewards, window=index, times=times, offered=offered
         )
 
     # -- adding --
@@ -246,18 +245,16 @@ class WindowedMoments:
             dim=self.dim,
             keeps_offered=self.offered is not None,
         )
-        place = place_rounds(
+        index = window_of_rounds(
             len(batch.rewards), window, times, self.windows, self.edges
         )
-        parts = [batch.sums(place, rounds) for rounds in segments(place)]
-        if not all(
-            are_usable(sums) for _, *both in parts for sums in both if sums is not None
-        ):
+        parts = [batch.sums(index, rounds) for rounds in segments(index)]
+        if not all(part.are_usable for part in parts):
             explain_unusable(features=features, rewards=rewards, offered=offered)
-        for windows, chosen, several in parts:
-            self.chosen.put(windows, chosen)
-            if several is not None and self.offered is not None:
-                self.offered.put(windows, several)
+        for part in parts:
+            self.chosen.put(part.windows, part.chosen)
+            if part.offered is not None and self.offered is not None:
+                self.offered.put(part.windows, part.offered)
         return self
 
     def __add__(self, other: object) -> WindowedMoments:
@@ -318,10 +315,10 @@ class WindowedMoments:
         edges: Any,
     ) -> WindowedMoments:
         """`join` of both chosen and of both offered sums."""
-        several = None
+        offered = None
         if self.offered is not None and other.offered is not None:
-            several = join(self.offered, other.offered)
-        return WindowedMoments(join(self.chosen, other.chosen), several, edges)
+            offered = join(self.offered, other.offered)
+        return WindowedMoments(join(self.chosen, other.chosen), offered, edges)
 
     # -- choosing and joining windows --
 
@@ -395,16 +392,15 @@ class WindowedMoments:
         """Moments about 0, for a fit without intercepts: features that hold levels have their own."""
         return self._each(PowerSums.about_zero, self.edges)
 
-    def padded(self, places: Any) -> WindowedMoments:
-        """The same rounds with features that are always 0 before the features at `places`, as in
-        numpy.insert.
+    def padded(self, indices: Any) -> WindowedMoments:
+        """Add features that are always 0 before those at `indices`, as numpy.insert does.
 
         >>> import numpy as np
         >>> moments = WindowedMoments.from_arrays(np.ones((4, 2)), np.ones(4), windows=2)
         >>> moments.padded([0, 2]).feature_mean[0]
         array([0., 1., 1., 0.])
         """
-        return self._each(lambda sums: sums.padded(np.asarray(places)), self.edges)
+        return self._each(lambda sums: sums.padded(np.asarray(indices)), self.edges)
 
     def rescaled(self, kept: Array, shift: Array, scale: Array) -> WindowedMoments:
         """Moments of the features (φ[kept] − shift) / scale; all powers follow exactly.
@@ -429,10 +425,11 @@ class WindowedMoments:
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
             return NotImplemented
-        (mine, arrays) = storage.to_state(self)
-        (theirs, others) = storage.to_state(other)
-        same = (mine, arrays.keys()) == (theirs, others.keys())
-        return same and all(
+        settings, arrays = storage.to_state(self)
+        other_settings, others = storage.to_state(other)
+        if settings != other_settings or arrays.keys() != others.keys():
+            return False
+        return all(
             np.array_equal(array, others[name]) for name, array in arrays.items()
         )
 
@@ -440,8 +437,10 @@ class WindowedMoments:
 
     def __repr__(self) -> str:
         kind = "chosen and offered" if self.offered is not None else "chosen"
-        sizes = f"dim={self.dim}, windows={self.windows}, rounds={self.rounds}"
-        return f"WindowedMoments({sizes}, of {kind} actions)"
+        return (
+            f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, "
+            f"of {kind} actions)"
+        )
 
     @classmethod
     def state_schema(

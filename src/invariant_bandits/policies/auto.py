@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import alarm, base, mixture_kernels
 from invariant_bandits.policies.base import (
     BasePolicy,
-    Scores,
+    Option,
     chosen_array,
     offered_array,
 )
+from invariant_bandits.policies.choice import Choice, choice_of
 from invariant_bandits.policies.constants import LEARNING
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import (
@@ -100,6 +102,8 @@ class Belief(plotting.ShownInNotebooks):
         Rounds whose error was cut.
     caution : str
         Sentence that must be read first, such as that the context cannot change the choice; empty if none.
+    scope : str
+        What the beliefs are about, if not about all coefficients.
     """
 
     hypotheses: dict[str, float]
@@ -115,6 +119,7 @@ class Belief(plotting.ShownInNotebooks):
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
     caution: str = ""
+    scope: str = ""
     stable_moved: str = ""
     drifting_moved: str = ""
     noticeable_levels: dict[str, float] = field(default_factory=dict)
@@ -126,6 +131,7 @@ class Belief(plotting.ShownInNotebooks):
             f"  {name:<22} {100.0 * share:5.1f} %"
             for name, share in self.hypotheses.items()
         ]
+        lines += [f"  {self.scope}"] if self.scope else []
         if self.no_alarm_because:
             lines.append(
                 f"  these logs cannot support an alarm: {self.no_alarm_because}"
@@ -175,6 +181,7 @@ class Belief(plotting.ShownInNotebooks):
         ]
         return {
             "caution": self.caution,
+            "scope": self.scope,
             "beliefs": {name: float(share) for name, share in self.hypotheses.items()},
             "alarm": bool(self.alarm),
             "alarm_level": self.alarm_level,
@@ -231,30 +238,8 @@ class OutlierWarning(UserWarning):
     """Many rounds were so far from anything expected that they were learned as if they had been nearer."""
 
 
-class ReasoningPolicy(BasePolicy):
-    """A policy whose `_choose` returns the action of a round and the index of its reason in REASONS."""
-
-    _choose: Any
-
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        return int(self._choose(features)[0])
-
-    def why(self, features: Any) -> str:
-        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
-        return str(kernels.REASONS[self._choose(features)[1]])
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        rounds = base.batch_array(features, self.dim)
-        with self._lock:
-            return np.array(
-                [self.select(offered) for offered in rounds], dtype=np.int64
-            )
-
-
 @register_policy("auto-isd")
-class AutoISD(ReasoningPolicy):
+class AutoISD(BasePolicy):
     """Policy that weighs four hypotheses about what has changed since the logs were recorded.
 
     The hypotheses are: nothing changed; drift as in the logs; invariance broken (stable coefficients have
@@ -323,19 +308,32 @@ class AutoISD(ReasoningPolicy):
     rounds: int
     keeps_baseline = True
     shown = ("dim", "members")
-    options = ("intercept", "caution", "delta", "share", "noise", "horizon")
+    options: ClassVar[Mapping[str, Option]] = {
+        "intercept": Option(True, truth_value),
+        "caution": Option(0.0, lambda _, value: checked_caution(value)),
+        "delta": Option(0.01, probability),
+        "share": Option(LEARNING.share, partial(base.not_negative, most=1.0)),
+        "noise": Option("learned", partial(one_of, allowed=NOISE)),
+        "horizon": Option(
+            None,
+            lambda name, value: None if value is None else whole_number(name, value, 1),
+        ),
+    }
+    starting = ("windows", "members")
+    needs = ("horizon",)
+    intercept: bool
+    caution: float | None
+    delta: float
+    share: float
+    noise: str
+    horizon: int | None
 
     def __init__(
         self,
         prior: DriftPrior,
         *,
-        intercept: bool = True,
-        caution: float | None = 0.0,
-        delta: float = 0.01,
-        share: float = LEARNING.share,
-        noise: str = "learned",
-        horizon: int | None = None,
         members: Sequence[Member] | Mapping[str, Array] | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(prior, DriftPrior):
             raise InputError(
@@ -344,12 +342,7 @@ class AutoISD(ReasoningPolicy):
         self.prior = prior
         self.link = prior.link
         self.dim = len(prior.mean)
-        self.intercept = truth_value("intercept", intercept)
-        self.caution = checked_caution(caution)
-        self.delta = probability("delta", delta)
-        self.share = base.not_negative("share", share, 1.0)
-        self.noise = one_of("noise", noise, NOISE)
-        self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
+        self._take_options(options)
         self.rounds = 0
         self.winsorised = 0
         self._warned = False
@@ -413,11 +406,18 @@ class AutoISD(ReasoningPolicy):
         """Estimate the drift of coefficients from the logs of a Past object and return an AutoISD policy.
 
         The parameter `windows` is the number of periods into which the logged rounds are cut, by default as
-        in the Past object. All other options are parameters of the AutoISD constructor.
+        in the Past object. All other options are parameters of the AutoISD constructor. Labelled arms with
+        more coefficients than one covariance matrix carries start as PooledArms.
         """
         if windows is not None:
             past = past.in_windows(windows)
-        return cls(past.drift_prior, **{"horizon": past.horizon, **options})
+        known = {**cls.known_from(past), **options}
+        statistics = past.arm_statistics
+        if statistics is not None and statistics.layout.is_wide:
+            from invariant_bandits.policies.pooled_arms import PooledArms
+
+            return PooledArms.from_statistics(statistics, **known)  # type: ignore[return-value]
+        return cls(past.drift_prior, **known)
 
     # -- deciding --
 
@@ -432,7 +432,8 @@ class AutoISD(ReasoningPolicy):
             return float((self.horizon - self.rounds) / self._coefficients_per_arm)
         return float(max(LONG_ENOUGH, self.rounds) / self._coefficients_per_arm)
 
-    def _choose(self, features: Any) -> tuple[int, int]:
+    def select(self, features: Any) -> int:
+        """Return the index of the action to play, given the features (K, p) of K actions."""
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
@@ -441,14 +442,34 @@ class AutoISD(ReasoningPolicy):
             ):  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
             buffer, rounds = self.mixture.buffer, float(self.rounds)
-            choice: tuple[int, int] = kernels.choose(
+            action: int = kernels.choose(
                 features, buffer, rounds, self.remaining_rounds
-            )
+            )[0]
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
-            return self._choose(offered_array(features, self.dim))
+            return AutoISD.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
-        return choice if choice[0] >= 0 else self._refuse(features)
+        return action if action >= 0 else self._refuse(features)
+
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the action with the highest upper confidence bound, or one worth a test.
+
+        The expected rewards and widths of K actions are posterior means and standard deviations. While the
+        policy trusts the logs, it ignores these widths and computes widths as if nothing had changed since
+        the logs. For clicks, `means` are the click probabilities at the mean log-odds, and `means + widths`
+        those at log-odds one standard deviation higher.
+        """
+        rows = offered_array(offered, self.dim)
+        with self._lock:
+            buffer, rounds = self.mixture.buffer, float(self.rounds)
+            action, reason = kernels.choose(rows, buffer, rounds, self.remaining_rounds)
+            if action < 0:
+                self._refuse(rows)
+            means, widths = self._predict(rows)
+        if self.link == "logit":
+            widths = chance(means + widths) - chance(means)
+            means = chance(means)
+        return choice_of(action, means, widths, reason=kernels.REASONS[reason])
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Return the actions (N,) that `select` would choose for N rounds with features (N, K, p).
@@ -481,32 +502,14 @@ class AutoISD(ReasoningPolicy):
                     chosen[index] = self.select(batch[index])
             return chosen
 
-    def scores(self, features: Any) -> Scores:
-        """Return the expected rewards (K,) of K actions and their posterior standard deviations.
-
-        While the policy trusts the logs, `select` ignores the widths that `scores` returns and computes
-        widths as if nothing had changed since the logs. For clicks, `mean` is the click probability at the
-        mean log-odds, and `mean + width` is the click probability at log-odds one standard deviation higher.
-        """
-        mean, width = self._predict(offered_array(features, self.dim))
-        if self.link == "logit":
-            mean, width = chance(mean), chance(mean + width) - chance(mean)
-        return Scores(mean, width)
-
-    def expect(self, features: Any) -> tuple[Array, Array]:
-        """Propensities and expected rewards (K,) of the actions with features (K, p)."""
-        rows = offered_array(features, self.dim)
+    def _means(self, rows: Array) -> Array:
+        """Return the means (K,) of actions with features (K, p); of log-odds where rewards are clicks."""
         means = np.empty(len(rows))
-        with self._lock:
-            buffer, rounds = self.mixture.buffer, float(self.rounds)
-            action, _ = kernels.decide(
-                rows, buffer, rounds, self.remaining_rounds, means
-            )
-        if action < 0:
+        rounds, remaining = float(self.rounds), self.remaining_rounds
+        chosen, _ = kernels.decide(rows, self.mixture.buffer, rounds, remaining, means)
+        if chosen < 0:
             self._refuse(rows)
-        return base.one_hot(action, len(rows)), chance(
-            means
-        ) if self.link == "logit" else means
+        return means
 
     def _predict(self, rows: Array) -> Array:
         """Return means and posterior standard deviations (2, K) of actions with features (K, p).

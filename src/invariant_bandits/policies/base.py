@@ -1,4 +1,4 @@
-"""What every policy offers: Policy, Scores, its state in a file, and random draws for those that randomise.
+"""What every policy of the library has: options, views of `decide`, its state in a file, and random draws.
 
 A file holds the whole state of a policy, checked, without pickle: what is loaded continues bit for bit.
 """
@@ -6,21 +6,10 @@ A file holds the whole state of a policy, checked, without pickle: what is loade
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from os import PathLike
-from typing import (
-    Any,
-    ClassVar,
-    NoReturn,
-    Protocol,
-    Self,
-    TypeAlias,
-    cast,
-    runtime_checkable,
-)
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -34,6 +23,7 @@ from invariant_bandits.checks import (
     whole_number,
 )
 from invariant_bandits.policies import kernels
+from invariant_bandits.policies.choice import Choice, one_hot
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import POLICIES, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema, ThreadSafe, lock_of
@@ -42,6 +32,8 @@ KIND = "policy"
 ESTIMATES = ("prior", "recompute")
 """Settings of policies that hold an estimate rather than an option."""
 Seed: TypeAlias = int | np.random.Generator
+BATCH = 3
+"""Stream of random numbers that draws the rounds of a batch."""
 NUMBERS_AT_ONCE = 65_536
 """Projected features of a batch that stay in the processor's cache."""
 LARGEST_SETTING = 1e100
@@ -72,103 +64,33 @@ class Scores:
     propensities: Array | None = None
 
 
-@runtime_checkable
-class Policy(Protocol):
-    """Interface of a policy: choose one of K offered actions from their features, then learn its reward.
-
-    Any object with the methods `select` and `update` can be used in `simulate`, `compare` and experiment
-    grids. The method `update` may have two more parameters: `offered`, the features (K, p) of all
-    offered actions, and `action`, the index of the played action. A policy that chooses at random also has
-    the method `propensities(features)`, which returns the probability (K,) of choosing each action.
-
-    >>> import invariant_bandits as ib
-    >>> class First:
-    ...     def select(self, features):
-    ...         return 0
-    ...     def update(self, features, reward):
-    ...         pass
-    >>> isinstance(First(), ib.Policy), isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
-    (True, True, False)
-    >>> ib.simulate({"first": First}, ib.simulation.PaperEpisodes(logged=100), 20, replications=2, seed=0)
-    SimulationResult(first; 2 repetitions of 20 rounds)
-    """
-
-    def select(self, features: Any) -> int:
-        """Return the index of the action to play, given the features (K, p) of K actions.
-
-        The policy does not change.
-        """
-
-    def update(self, features: Any, reward: float) -> None:
-        """Learn the reward of the played action with features (p,)."""
-
-
-@runtime_checkable
-class CompletePolicy(Policy, Protocol):
-    """What the library's own policies have besides, and models, state files and the service need.
-
-    `settings` and `arrays` are the whole state: `from_state` from them, a policy continues bit for bit.
+class Option(NamedTuple):
+    """An option of a policy.
 
     Attributes
     ----------
-    dim : int
-        Number of features p.
-    rounds : int
-        Rounds learned so far.
+    default : object
+        Its value if none is given.
+    check : callable
+        Takes the name and a value, and returns the value as the policy uses it, or raises InputError.
+
+    >>> import invariant_bandits as ib
+    >>> class CarefulLinUCB(ib.LinUCB):
+    ...     options = {**ib.LinUCB.options, "patience": ib.Option(100)}
+    >>> CarefulLinUCB(2, patience=20).patience, CarefulLinUCB(2).patience
+    (20, 100)
     """
 
-    dim: int
-
-    @property
-    def rounds(self) -> int:
-        """Rounds learned so far."""
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N independent rounds (N, K, p) in the present state."""
-
-    def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p)."""
-
-    def propensities(self, features: Any) -> Array:
-        """Probability (K,) of each action being the next choice, over the policy's own randomness."""
-
-    def update(
-        self,
-        features: Any,
-        reward: float,
-        *,
-        offered: Any = None,
-        action: int | None = None,
-    ) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, as plain numbers, strings and dictionaries."""
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything else, as arrays by name."""
-
-    @classmethod
-    def from_past(cls, past: Past, **options: Any) -> Self:
-        """A fresh policy that knows the past."""
-
-    @classmethod
-    def from_state(
-        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
-    ) -> Self:
-        """The policy that had these `settings` and `arrays`."""
-
-
-def missing_parts(policy: Any) -> list[str]:
-    """Names of the methods and attributes of CompletePolicy that a policy lacks."""
-    parts = {*vars(CompletePolicy), *CompletePolicy.__annotations__, *vars(Policy)}
-    return sorted(
-        part for part in parts if not part.startswith("_") and not hasattr(policy, part)
-    )
+    default: Any
+    check: Callable[[str, Any], Any] = lambda _, value: value
 
 
 class BasePolicy(ThreadSafe):
-    """Base class of the library's policies, which learn many rounds at once and can be saved.
+    """Base class of policies that decide, learn many rounds at once and can be saved.
+
+    A class of your own has `decide` and `update`. It lists its `options`, from which the constructor makes
+    attributes, and in `needs` what it takes from a Past. If it has a state, it stores that in `arrays` and
+    reads it in `_restore`.
 
     Threads may use one policy at the same time: every method sees one state, and every round is learned
     whole. A class of your own that adds to the state holds `self._lock`, as `ThreadSafe` says, wherever it
@@ -181,8 +103,137 @@ class BasePolicy(ThreadSafe):
     2
     """
 
+    options: ClassVar[Mapping[str, Option]] = {}
+    """Keywords of the constructor, which become attributes and are stored."""
+    starting: ClassVar[tuple[str, ...]] = ()
+    """Names of further keywords of `from_past`, which are not stored as options."""
+    needs: ClassVar[tuple[str, ...]] = ("dim",)
+    """Parameters of the constructor that `from_past` takes from the attributes of a Past."""
+    shown: ClassVar[tuple[str, ...]] = ("dim",)
+    """Names of the attributes that `repr` shows in addition to `rounds`."""
+    keeps_baseline: ClassVar[bool] = False
+    """Whether the policy has an intercept of its own. Others learn rewards less a baseline."""
+    alarm: Any = False
+    """Whether the policy has noticed that what the logs taught no longer holds."""
+    randomised: bool = False
+    """Whether the policy draws its actions; otherwise its choice is certain."""
     dim: int
     rounds: Any
+    seed: int
+    _draws: Draws | None = None
+
+    def __init__(self, dim: int, **options: Any) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.rounds = 0
+        self._take_options(options)
+
+    def _take_options(self, given: Mapping[str, Any]) -> None:
+        """Set every option as an attribute, checked, by its default if it is not given."""
+        for name in given.keys() - self.options.keys():
+            known = ", ".join(self.options) or "none"
+            raise InputError(
+                f"{type(self).__name__} has no option {name!r}; it has {known}"
+            )
+        for name, option in self.options.items():
+            setattr(self, name, option.check(name, given.get(name, option.default)))
+        if "seed" in self.options:
+            self._draws = Draws(self.seed)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # A class with another `decide` must not inherit the shortcuts to the old one.
+        if "decide" in vars(cls):
+            for shortcut in ("select", "select_many"):
+                if shortcut not in vars(cls):
+                    setattr(cls, shortcut, vars(BasePolicy)[shortcut])
+
+    @classmethod
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """Return a fresh policy for what is known before the first round.
+
+        The options are those of the constructor. They precede what the policy takes from the past.
+        """
+        return cls(**{**cls.known_from(past), **options})
+
+    @classmethod
+    def known_from(cls, past: Past) -> dict[str, Any]:
+        """Return what the constructor needs and the past knows, by name."""
+        return {name: getattr(past, name) for name in cls.needs}
+
+    # -- deciding --
+
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions with features (K, p), without changing the policy.
+
+        Parameters
+        ----------
+        offered : array, shape (K, p)
+            Features of the K offered actions.
+        draw : float, optional
+            Number from 0 to 1 that draws the action from the propensities. By default a policy that
+            randomises draws with its own seed: the same action until it has learned another round.
+        """
+        raise NotImplementedError
+
+    def select(self, features: Any) -> int:
+        """Return the index of the action to play, given the features (K, p) of K actions."""
+        return self.decide(features).action
+
+    def propensities(self, features: Any) -> Array:
+        """Return the probability (K,) of choosing each of K actions with features (K, p)."""
+        if self.randomised:
+            return self.decide(features).propensities
+        return one_hot(self.select(features), len(features))
+
+    def scores(self, features: Any) -> Scores:
+        """Return the expected rewards and widths (K,) of K actions with features (K, p)."""
+        choice = self.decide(features)
+        propensities = choice.propensities if self.randomised else None
+        return Scores(choice.means, choice.widths, propensities)
+
+    def why(self, features: Any) -> str:
+        """Return the reason of the choice: "greedy", "exploration" or "test"."""
+        return self.decide(features).reason
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between.
+
+        The first action is the one that `select` returns for the first round. A policy that randomises
+        draws independently in each round.
+        """
+        rounds = batch_array(features, self.dim)
+        with self._lock:
+            actions = [self.select(rounds[0])]
+            if self._draws is None:
+                actions += [self.select(offered) for offered in rounds[1:]]
+            else:
+                draws = self._draws.at(self.rounds, BATCH).random(len(rounds)).tolist()
+                actions += [
+                    self.decide(offered, draw=draw).action
+                    for offered, draw in zip(rounds[1:], draws[1:], strict=True)
+                ]
+        return np.array(actions, dtype=np.int64)
+
+    def explain(self, feature_names: Any = None) -> Any:
+        """Return what the policy believes has changed since the logs, or None if it has no such beliefs."""
+        return None
+
+    # -- learning --
+
+    def update(
+        self,
+        features: Any,
+        reward: float,
+        *,
+        offered: Any = None,
+        action: int | None = None,
+    ) -> None:
+        """Learn the reward of the played action with features (p,).
+
+        Some policies also need `offered`, the features (K, p) of all actions, or `action`, the index of the
+        played one.
+        """
+        raise NotImplementedError
 
     def update_many(
         self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None
@@ -202,10 +253,7 @@ class BasePolicy(ThreadSafe):
         actions : array of int, shape (N,), optional
             Index of the played action in each round, for policies that need the index.
         """
-        policy: Any = self
-        rows = np.ascontiguousarray(
-            finite_array("features", features, ("N", policy.dim))
-        )
+        rows = np.ascontiguousarray(finite_array("features", features, ("N", self.dim)))
         gains = finite_array("rewards", rewards, (len(rows),)).tolist()
         sets = [None] * len(rows) if offered is None else list(offered)
         played = [None] * len(rows) if actions is None else list(actions)
@@ -217,34 +265,20 @@ class BasePolicy(ThreadSafe):
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
-                learn = learn_from(policy)
                 for row, gain, others, action in zip(
                     rows, gains, sets, played, strict=True
                 ):
-                    learn(row, gain, offered=others, action=action)
+                    self.update(row, gain, offered=others, action=action)
             except Exception:
                 self._put_back(before)
                 raise
 
-    options: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the constructor takes as keywords, and that are stored."""
-    shown: ClassVar[tuple[str, ...]] = ("dim",)
-    """Names of the attributes that `repr` shows in addition to `rounds`."""
-    _draws: Draws | None = None
-
-    @property
-    def seed(self) -> int | None:
-        """What the draws depend on, beside the rounds learned; None if nothing is drawn."""
-        return None if self._draws is None else self._draws.seed
-
-    def propensities(self, features: Any) -> Array:
-        """One for the action that `select` returns, zero for the others (K,)."""
-        policy: Any = self
-        return one_hot(policy.select(features), len(features))
+    # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, as plain values."""
-        return {name: getattr(self, name) for name in self.options}
+        """Return what the constructor was given, as plain values."""
+        names = ["dim", *self.options] if "dim" in self.needs else self.options
+        return {name: getattr(self, name) for name in names}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The counter."""
@@ -283,43 +317,6 @@ class BasePolicy(ThreadSafe):
         An existing file with the same name is replaced in one step.
         """
         storage.replace_file(path, to_bytes(self))
-
-
-class ComposedPolicy(BasePolicy):
-    """A policy that decides as another one does, `_playing`, given the features as `_seen` has them.
-
-    `_common` are the settings that it hands on.
-    """
-
-    _playing: Any
-    _common: Mapping[str, Any]
-
-    def _seen(self, features: Any, checked: Callable[[Any, int], Array]) -> Any:
-        """Features as the other policy takes them, whose own checks do if they stay as they are."""
-        return features
-
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        with self._lock:
-            return int(self._playing.select(self._seen(features, offered_array)))
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        with self._lock:
-            return np.asarray(
-                self._playing.select_many(self._seen(features, batch_array))
-            )
-
-    def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p), by the policy that plays."""
-        with self._lock:
-            return cast(
-                Scores, self._playing.scores(self._seen(features, offered_array))
-            )
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, as plain values."""
-        return {**super().settings(), **self._common}
 
 
 def to_bytes(policy: Any) -> bytes:
@@ -400,6 +397,16 @@ def from_bytes(content: bytes | bytearray, name: str) -> Any:
         raise storage.not_whole(name, str(settings["policy"]), error) from None
 
 
+def checked_seed(name: str, seed: Seed) -> int:
+    """Return a whole number from 0 to 2^63 − 1, drawn if a generator is given, or raise."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    return whole_number(name, seed, 0)
+
+
+SEED = Option(0, checked_seed)
+
+
 class Draws:
     """Random numbers that depend on the seed and the rounds learned alone.
 
@@ -414,9 +421,7 @@ class Draws:
     """
 
     def __init__(self, seed: Seed) -> None:
-        if isinstance(seed, np.random.Generator):
-            seed = int(seed.integers(2**63))
-        self.seed = whole_number("seed", seed, 0)
+        self.seed = checked_seed("seed", seed)
         self._source = np.random.Philox(key=self.seed)
         self._state = self._source.state
         self._generator = np.random.Generator(self._source)
@@ -472,80 +477,6 @@ def refuse(features: Any, dim: int, reward: Any = None) -> NoReturn:
         chosen_array(features, dim)
         reward_number(reward)
     raise too_large()
-
-
-@lru_cache(maxsize=256)
-def _unknown_to(update: Any) -> frozenset[str]:
-    """Which of `offered` and `action` a function does not take."""
-    parameters = inspect.signature(update).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    return (
-        frozenset()
-        if takes_all
-        else frozenset({"offered", "action"}.difference(parameters))
-    )
-
-
-def learn_from(policy: Any) -> Callable[..., None]:
-    """`policy.update`, which takes `offered` and `action` even if the policy does not."""
-    update: Callable[..., None] = policy.update
-    unknown = _unknown_to(getattr(update, "__func__", update))
-    if not unknown:
-        return update
-
-    def learn(features: Any, reward: float, **known: Any) -> None:
-        update(
-            features, reward, **{name: known[name] for name in known.keys() - unknown}
-        )
-
-    return learn
-
-
-@lru_cache(maxsize=256)
-def _has_one_pass(kind: type) -> bool:
-    """Whether a class of policies decides by the methods of the one that defines `expect`."""
-    known = next((each for each in kind.__mro__ if "expect" in vars(each)), None)
-    names = ("select", "scores", "propensities")
-    return known is not None and all(
-        getattr(kind, name) is getattr(known, name) for name in names
-    )
-
-
-def expect(policy: Any, features: Array) -> tuple[Array, Array]:
-    """Propensities and expected rewards (K,) of the actions with features (K, p), in one pass if possible."""
-    if _has_one_pass(policy.__class__):
-        both: tuple[Array, Array] = policy.expect(features)
-        return both
-    return policy.propensities(features), policy.scores(features).mean
-
-
-def one_hot(action: int, actions: int) -> Array:
-    """Probabilities (K,) of a policy that does not randomise: one for its action."""
-    result = np.zeros(actions)
-    result[action] = 1.0
-    return result
-
-
-def own_propensities(policy: Any, features: Array) -> Array:
-    """Return the probabilities (K,) with which a policy chooses, checked.
-
-    A policy without `propensities` chooses what `select` returns with probability 1.
-    """
-    propensities = getattr(policy, "propensities", None)
-    if callable(propensities):
-        chances = np.asarray(propensities(features), dtype=np.float64)
-        listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
-        if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            raise InputError(
-                f"propensities must be {len(features)} shares that add up to 1, got {chances}"
-            )
-        return chances
-    action = policy.select(features)
-    if not 0 <= action < len(features):
-        raise InputError(
-            f"select must return an action from 0 to {len(features) - 1}, got {action!r}"
-        )
-    return one_hot(action, len(features))
 
 
 def positive(name: str, value: float) -> float:

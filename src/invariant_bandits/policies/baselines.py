@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Self, Unpack, cast
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from invariant_bandits.checks import (
-    Array,
     InputError,
     finite_array,
     probability,
@@ -16,9 +16,9 @@ from invariant_bandits.checks import (
 )
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
-from invariant_bandits.policies.linear import Estimation, LinearPolicy
-from invariant_bandits.policies.memory import FOREVER, Memory
+from invariant_bandits.policies.base import SEED, BasePolicy, Option
+from invariant_bandits.policies.choice import Choice, choice_of, draw_action
+from invariant_bandits.policies.linear import ESTIMATION, LinearPolicy
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ArraySpec, StateSchema, counters
@@ -54,12 +54,8 @@ class Greedy(LinearPolicy):
     1
     """
 
-    options = tuple(Estimation.__annotations__)
-
-    def __init__(
-        self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]
-    ) -> None:
-        super().__init__(dim, exploration=0.0, memory=memory, **rest)
+    options = ESTIMATION
+    exploration = 0.0
 
 
 @register_policy("frozen")
@@ -127,52 +123,32 @@ class EpsilonGreedy(Greedy):
     [0.05, 0.9500000000000001]
     """
 
-    options = (*Greedy.options, "epsilon", "seed")
+    options: ClassVar[Mapping[str, Option]] = {
+        **Greedy.options,
+        "epsilon": Option(0.1, partial(base.not_negative, most=1.0)),
+        "seed": SEED,
+    }
+    randomised = True
+    epsilon: float
 
-    def __init__(
-        self, dim: int, *, epsilon: float = 0.1, seed: Seed = 0, **rest: Any
-    ) -> None:
-        super().__init__(dim, **rest)
-        self.epsilon = base.not_negative("epsilon", epsilon, 1.0)
-        self.randomised = True
-        self._draws: Draws = Draws(seed)
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the best of K actions or, with probability epsilon, a random one.
 
-    def select(self, features: Any) -> int:
-        """Return the index of the best action or, with probability epsilon, of a random one."""
-        with self._lock:
-            greedy = super().select(features)
-            explore, place = self._draws.at(self.rounds).random(2)
-        return int(place * len(features)) if explore < self.epsilon else greedy
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return the actions (N,) for N rounds with features (N, K, p), each round with its own random draw.
-
-        The first action is the one that `select` returns for the first round.
+        Every action has the propensity ε/K, and the one with the highest estimated reward 1 − ε in addition.
         """
+        assert self._draws is not None
         with self._lock:
-            greedy = super().select_many(features)
-            explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
-        actions = np.shape(features)[1]
-        return np.where(
-            explore < self.epsilon, (place * actions).astype(np.int64), greedy
-        )
-
-    def scores(self, features: Any) -> Scores:
-        """Return expected rewards, confidence widths and the probability of choosing each action."""
-        with self._lock:
-            scores = super().scores(features)
-            return Scores(scores.mean, scores.width, self.propensities(features))
-
-    def propensities(self, features: Any, *, samples: int = 0) -> Array:
-        """Return the probability (K,) of choosing each of K actions.
-
-        Every action has the probability ε/K, and the action with the highest estimated reward has 1 − ε in
-        addition.
-        """
-        features = base.offered_array(features, self.dim)
-        result = np.full(len(features), self.epsilon / len(features))
-        result[super().select(features)] += 1.0 - self.epsilon
-        return result
+            greedy = super().decide(offered)
+            explore, luck = self._draws.at(self.rounds).random(2)
+        actions = len(greedy.means)
+        propensities = np.full(actions, self.epsilon / actions)
+        propensities[greedy.action] += 1.0 - self.epsilon
+        action = greedy.action
+        if draw is not None:
+            action = draw_action(propensities.tolist(), draw)
+        elif explore < self.epsilon:
+            action = int(luck * actions)
+        return choice_of(action, greedy.means, greedy.widths, propensities)
 
 
 @register_policy("uniform")
@@ -191,49 +167,22 @@ class Uniform(BasePolicy):
     [0.25, 0.25, 0.25, 0.25]
     """
 
-    options = ("dim", "seed")
+    options: ClassVar[Mapping[str, Option]] = {"seed": SEED}
     randomised = True
     exempt_laws: ClassVar[dict[str, str]] = {
         "numbers too large to square are refused": "it computes nothing from features"
     }
 
-    def __init__(self, dim: int, *, seed: Seed = 0) -> None:
-        self.dim = whole_number("dim", dim, 1)
-        self.rounds = 0
-        self._draws: Draws = Draws(seed)
-
-    @classmethod
-    def from_past(cls, past: Past, *, seed: Seed = 0) -> Self:
-        """Return a Uniform policy for the number of features of a Past object."""
-        return cls(past.dim, seed=seed)
-
-    def select(self, features: Any) -> int:
-        """Return the index of an action drawn uniformly at random."""
-        actions = len(base.offered_array(features, self.dim))
-        with self._lock:
-            return int(self._draws.at(self.rounds).random() * actions)
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return independently drawn actions (N,) for N rounds with features (N, K, p).
-
-        The first action is the one that `select` returns for the first round.
-        """
-        rounds, actions, _ = finite_array(
-            "features", features, ("N", "K", self.dim)
-        ).shape
-        with self._lock:
-            places = self._draws.at(self.rounds).random(rounds)
-        return np.asarray(places * actions).astype(np.int64)
-
-    def scores(self, features: Any) -> Scores:
-        """Return 0 as every expected reward and width, and the probability 1/K of each of K actions."""
-        share = self.propensities(features)
-        return Scores(np.zeros_like(share), np.zeros_like(share), share)
-
-    def propensities(self, features: Any) -> Array:
-        """Return the probability 1/K of each of K actions."""
-        actions = len(base.offered_array(features, self.dim))
-        return np.full(actions, 1.0 / actions)
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions, each with the propensity 1/K. Expected rewards and widths are 0."""
+        assert self._draws is not None
+        actions = len(base.offered_array(offered, self.dim))
+        if draw is None:
+            with self._lock:
+                draw = self._draws.at(self.rounds).random()
+        shares = np.full(actions, 1.0 / actions)
+        nothing = np.zeros(actions)
+        return choice_of(draw_action(shares.tolist(), draw), nothing, nothing, shares)
 
     def update(
         self,
@@ -285,27 +234,24 @@ class DisjointLinUCB(BasePolicy):
     2
     """
 
-    options = ("dim", "arms", "ridge", "delta", "exploration")
+    options: ClassVar[Mapping[str, Option]] = {
+        "arms": Option(None, partial(whole_number, least=1)),
+        "ridge": Option(1.0, base.positive),
+        "delta": Option(0.01, probability),
+        "exploration": Option(1.0, base.not_negative),
+    }
+    needs = ("dim", "delta")
     shown = ("dim", "arms")
+    arms: int
+    ridge: float
+    delta: float
+    exploration: float
     exempt_laws: ClassVar[dict[str, str]] = {
         "permuting actions permutes the choice": "a model per position: positions have a meaning"
     }
 
-    def __init__(
-        self,
-        dim: int,
-        arms: int,
-        *,
-        ridge: float = 1.0,
-        delta: float = 0.01,
-        exploration: float = 1.0,
-    ) -> None:
-        self.dim = whole_number("dim", dim, 1)
-        self.arms = whole_number("arms", arms, 1)
-        self.ridge = base.positive("ridge", ridge)
-        self.delta = probability("delta", delta)
-        self.exploration = base.not_negative("exploration", exploration)
-        self.rounds = 0
+    def __init__(self, dim: int, arms: int, **options: Any) -> None:
+        super().__init__(dim, arms=arms, **options)
         self._radius = bounds.disjoint_radius(self.delta)
         self._identity = np.zeros((self.dim, 0))
         self._factors = np.zeros((self.arms, self.dim, self.dim + 1))
@@ -315,35 +261,22 @@ class DisjointLinUCB(BasePolicy):
     def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
         """Return a DisjointLinUCB policy, by default for `past.actions` actions per round."""
         arms = past.actions if arms is None else arms
-        return cls(past.dim, cast(int, arms), **{"delta": past.delta, **options})
+        return super().from_past(past, arms=arms, **options)
 
-    def scores(self, features: Any) -> Scores:
-        """Return the expected rewards and confidence widths of all K actions with features (K, p)."""
-        features = finite_array("features", features, (self.arms, self.dim))
-        means, widths = self._bounds(features[None])
-        return Scores(means[:, 0], widths[:, 0])
-
-    def _bounds(self, features: Array) -> tuple[Array, Array]:
-        """Means and widths (K, N) of the actions of N rounds, given features (N, K, p)."""
-        parts = np.empty((self.arms, 3, len(features)))
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the action with the highest upper confidence bound among all K, with features (K, p)."""
+        features = finite_array("features", offered, (self.arms, self.dim))
+        parts = np.empty((self.arms, 3, 1))
         with self._lock:
             for arm, factor in enumerate(self._factors):
-                rows = np.ascontiguousarray(features[:, arm])
-                if kernels.score(rows, self._identity, factor, 0, parts[arm]) < 0:
+                row = np.ascontiguousarray(features[arm : arm + 1])
+                if kernels.score(row, self._identity, factor, 0, parts[arm]) < 0:
                     raise base.too_large()
-        return parts[:, 0], self._radius * np.sqrt(parts[:, 1])
-
-    def select(self, features: Any) -> int:
-        """Return the index of the action with the highest upper confidence bound."""
-        scores = self.scores(features)
-        return int(np.argmax(scores.mean + self.exploration * scores.width))
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
-        means, widths = self._bounds(
-            finite_array("features", features, ("N", self.arms, self.dim))
+        means = parts[:, 0, 0]
+        widths = self._radius * np.sqrt(parts[:, 1, 0])
+        return choice_of(
+            int(np.argmax(means + self.exploration * widths)), means, widths
         )
-        return np.asarray(np.argmax(means + self.exploration * widths, axis=0))
 
     def update(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws, Seed
+from invariant_bandits.policies.base import SEED, Option
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import (
     Forever,
@@ -40,7 +40,7 @@ from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, JOINT, THEOREM = RADII = "self-normalised", "joint", "theorem"
 PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
-SPLITS = ("estimated", "oracle", "known", "published")
+ESTIMATED, PUBLISHED = "estimated", "published"
 MOST_WINDOWS = 64
 """Windows of a growing history, beyond which they are joined in pairs: a fit takes time for each of them."""
 LARGEST_RECORDED = 1e60
@@ -259,10 +259,34 @@ class ISDPolicy(LinearPolicy):
         Inverse covariance of the stable coefficients `component`, or None if they are exact.
     """
 
-    def __init__(self, split: Split, component: Any, *part: Any, **rest: Any) -> None:
+    needs: ClassVar[tuple[str, ...]] = ("feature_bound", "delta")
+    starting: ClassVar[tuple[str, ...]] = (
+        "split",
+        "component",
+        "component_precision",
+        "window",
+        "every",
+        "recompute_every",
+        "intercept",
+        "memory",
+    )
+
+    part_options: ClassVar[tuple[str, ...]] = ()
+    """Options of the invariant part that the constructor takes and that are stored."""
+
+    def __init__(
+        self,
+        split: Split,
+        component: Any,
+        *,
+        component_precision: Any = None,
+        **options: Any,
+    ) -> None:
         self._recomputation: Recomputation | None = None
-        self._take(InvariantPart(split, component, *part))
-        super().__init__(split.dim, invariant=self.part, **rest)
+        given = options.keys() & set(self.part_options)
+        part = {name: options.pop(name) for name in given}
+        self._take(InvariantPart(split, component, component_precision, **part))
+        super().__init__(split.dim, invariant=self.part, **options)
 
     def _take(self, part: InvariantPart) -> None:
         """Show what lasts."""
@@ -270,7 +294,6 @@ class ISDPolicy(LinearPolicy):
         self.split = part.split
         self.component = part.component
         self.component_precision = part.precision
-        vars(self).update({name: getattr(part, name) for name in PART_OPTIONS})
 
     def _begin(self) -> None:
         """An empty memory in the coordinates of the invariant part, which the radius "joint" scales."""
@@ -329,59 +352,62 @@ class ISDPolicy(LinearPolicy):
         cls,
         past: Past,
         *,
-        split: str = "estimated",
+        split: str | Split = ESTIMATED,
+        component: Any = None,
         window: int | str | None = None,
+        every: int | None = None,
         **options: Any,
     ) -> Self:
-        """Algorithm 1, by what it knows of the truth.
+        """Algorithm 1, with what is known of the split and of the component.
 
         Parameters
         ----------
         past : Past
             What is known before the first round.
-        split : "estimated", "oracle", "known" or "published"
-            "estimated": split and component from the logs. "oracle": the true split, the component estimated.
-            "known": both true. "published": both from the logged rows by the recipe of the ISD framework.
+        split : "estimated", "published" or Split
+            "estimated": from the logs. "published": from the logged rows by the recipe of the ISD framework.
+            A Split: the true one. In simulations, "oracle" stands for the true split and "known" for the true
+            split and component.
+        component : array, shape (p,), optional
+            The true stable coefficients, if the true split is given; by default they are estimated.
         window : int or "horizon", optional
             Rounds that the residual part remembers; by default it forgets nothing. A window that is as long
             as the run causes a warning, unless it is "horizon".
+        every : int, optional
+            Rounds after which the residual part forgets everything and starts again.
         **options :
             As in `from_history`.
         """
-        one_of("split", split, SPLITS)
-        settings = {
-            "feature_bound": past.feature_bound,
-            "delta": past.delta,
-            **options,
-        }
+        settings = {**cls.known_from(past), **options}
         settings.setdefault("noise_scale", past.known_noise_scale)
         if window is not None:
             settings["memory"] = SlidingWindow(
                 past.memory_length("window", window, share=1.0)
             )
-        if split == "estimated":
-            every = settings.pop("recompute_every", None)
-            return cls._from_fitted(
-                past.decomposition, past.moments, False, every, **settings
-            )
-        if split == "published":
-            if past.logs is None:
-                raise InputError("split='published' needs the logged rounds row by row")
-            published = InvariantSubspaceDecomposition(recipe="published")
-            return cls.from_fit(
-                published.fit(past.logs.features, past.logs.rewards), **settings
-            )
-        truth = getattr(past, "truth", None)
-        if truth is None:
+        if every is not None:
+            settings["memory"] = Restart(past.memory_length("every", every, share=1.0))
+        if isinstance(split, Split):
+            if component is None:
+                return cls.from_history(past.moments, split=split, **settings)
+            if settings["noise_scale"] is None:
+                settings["noise_scale"] = past.noise_scale
+            return cls(split, component, **settings)
+        if split in ("oracle", "known"):
             raise InputError(
-                "this past has no truth: oracles exist in simulations only"
+                f"split={split!r}: this past has no truth, oracles exist in simulations only"
             )
-        if split == "oracle":
-            return cls.from_history(past.moments, split=truth.split, **settings)
-        if settings["noise_scale"] is None:
-            settings["noise_scale"] = past.noise_scale
-        make: Any = cls  # each kind has a constructor of its own
-        return make(truth.split, truth.component, **settings)  # type: ignore[no-any-return]
+        one_of("split", split, (ESTIMATED, PUBLISHED))
+        if split == ESTIMATED:
+            recompute_every = settings.pop("recompute_every", None)
+            return cls._from_fitted(
+                past.decomposition, past.moments, False, recompute_every, **settings
+            )
+        if past.logs is None:
+            raise InputError("split='published' needs the logged rounds row by row")
+        published = InvariantSubspaceDecomposition(recipe=PUBLISHED)
+        return cls.from_fit(
+            published.fit(past.logs.features, past.logs.rewards), **settings
+        )
 
     @classmethod
     def _from_fitted(
@@ -393,7 +419,7 @@ class ISDPolicy(LinearPolicy):
         **rest: Any,
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
-        if "logged_rounds" in cls.options:
+        if "logged_rounds" in cls.part_options:
             rest |= {
                 "logged_rounds": moments.rounds,
                 "min_eigenvalue": fit.min_eigenvalue_,
@@ -430,10 +456,8 @@ class ISDPolicy(LinearPolicy):
         rest |= {
             "noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale
         }
-        make: Any = cls  # each kind has a constructor of its own
-        return make(  # type: ignore[no-any-return]
-            fit.split_, fit.component_, component_precision=_precision_of(fit), **rest
-        )
+        precision = _precision_of(fit)
+        return cls(fit.split_, fit.component_, component_precision=precision, **rest)
 
     # -- learning --
 
@@ -482,8 +506,9 @@ class ISDPolicy(LinearPolicy):
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, but for the arrays, and how it recomputes."""
-        settings = super().settings()
+        """Return what the constructor was given, but for the arrays, and how the policy recomputes."""
+        part = {name: getattr(self.part, name) for name in self.part_options}
+        settings = {**super().settings(), **part}
         if self._recomputation is not None:
             settings["recompute"], _ = storage.to_state(self._recomputation)
         return settings
@@ -625,22 +650,8 @@ class ISDLinUCB(ISDPolicy):
     ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
-    options = (*LinearPolicy.options, *PART_OPTIONS)
-
-    def __init__(
-        self,
-        split: Split,
-        component: Any,
-        *,
-        component_precision: Any = None,
-        radius: str = SELF_NORMALISED,
-        logged_rounds: int | None = None,
-        min_eigenvalue: float | None = None,
-        subspace_error: float = 0.0,
-        **rest: Any,
-    ) -> None:
-        logs = logged_rounds, min_eigenvalue, subspace_error
-        super().__init__(split, component, component_precision, radius, *logs, **rest)
+    part_options = PART_OPTIONS
+    starting = (*ISDPolicy.starting, *PART_OPTIONS)
 
 
 @register_policy("isd-lints")
@@ -665,17 +676,5 @@ class ISDLinTS(ISDPolicy):
     ISDLinTS(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
-    options = (*LinearPolicy.options, "seed")
-
-    def __init__(
-        self,
-        split: Split,
-        component: Any,
-        *,
-        component_precision: Any = None,
-        seed: Seed = 0,
-        **rest: Any,
-    ) -> None:
-        super().__init__(
-            split, component, component_precision, draws=Draws(seed), **rest
-        )
+    options: ClassVar[Mapping[str, Option]] = {**LinearPolicy.options, "seed": SEED}
+    samples = randomised = True

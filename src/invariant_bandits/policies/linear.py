@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,13 +16,13 @@ from invariant_bandits.checks import Array, InputError, probability, whole_numbe
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
+    SEED,
     BasePolicy,
-    Draws,
-    Scores,
-    Seed,
+    Option,
     chosen_array,
     offered_array,
 )
+from invariant_bandits.policies.choice import Choice, choice_of, draw_action
 from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
@@ -45,30 +44,29 @@ from 100 to 2,000; exploration 1 and 0.3; 12 repetitions, seed 11). Each restart
 """
 
 
-class Estimation(TypedDict, total=False):
-    """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
+SAMPLES = 1000
+"""Draws of the coefficients by which Thompson sampling estimates its propensities.
 
-    ridge: float
-    delta: float
-    noise_scale: float
-    norm_bound: float
-    feature_bound: float
-
-
-class Common(Estimation, total=False):
-    """The same for policies that explore."""
-
-    exploration: float
+The standard error of a propensity is at most 0.5/√1000 = 0.016.
+"""
+ESTIMATION: Mapping[str, Option] = {
+    "ridge": Option(0.1, base.positive),
+    "delta": Option(0.01, probability),
+    "noise_scale": Option(1.0, base.positive),
+    "norm_bound": Option(1.0, base.not_negative),
+    "feature_bound": Option(1.0, base.positive),
+}
+"""Options of every linear policy."""
 
 
 class LinearPolicy(BasePolicy):
     """Base class of the linear policies: LinUCB and Thompson sampling.
 
     The policy expects the reward φᵀγ for features φ, and learns the coefficients γ by ridge regression.
-    Without the parameter `draws` the policy plays the action with the highest upper confidence bound. With
-    the parameter `draws` the policy uses Thompson sampling: it draws coefficients from N(estimate,
-    (exploration · scale)² · covariance) and plays the best action for them. Thompson sampling draws the
-    coefficients once after each `update`, so repeated calls of `select` agree. The scale of the draws is that
+    The policy plays the action with the highest upper confidence bound. With the class attribute `samples`
+    it uses Thompson sampling: it draws coefficients from N(estimate, (exploration · scale)² · covariance)
+    and plays the best action for them. Thompson sampling draws the coefficients once after each `update`, so
+    repeated calls of `select` agree. The scale of the draws is that
     of Agrawal & Goyal (2013). With the memory Discount, the covariance of the draws is that of Kim & Tewari
     (2020).
 
@@ -92,45 +90,39 @@ class LinearPolicy(BasePolicy):
         Rule for forgetting old rounds: Forever, SlidingWindow, Discount or Restart.
     invariant : isd.InvariantPart, optional
         Part of the coefficients that is known from the logs. By default the policy learns all coefficients.
-    draws : Draws, optional
-        Random numbers for Thompson sampling. By default the policy uses upper confidence bounds.
     """
 
-    options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
-    """Settings of the constructor that are stored, beside dim and memory."""
+    samples: ClassVar[bool] = False
+    """Whether the policy draws coefficients instead of using upper confidence bounds."""
+
+    options: ClassVar[Mapping[str, Option]] = {
+        **ESTIMATION,
+        "exploration": Option(1.0, base.not_negative),
+    }
+    starting: ClassVar[tuple[str, ...]] = ("warm", "memory")
+    needs: ClassVar[tuple[str, ...]] = ("dim", "noise_scale", "feature_bound", "delta")
     shown = ("dim", "memory")
-    takes_memory: ClassVar[bool] = True
-    """Whether the constructor has a parameter `memory`, instead of the one number that defines the memory."""
+    ridge: float
+    delta: float
+    noise_scale: float
+    norm_bound: float
+    feature_bound: float
+    exploration: float
 
     def __init__(
         self,
         dim: int,
         *,
-        ridge: float = 0.1,
-        delta: float = 0.01,
-        noise_scale: float = 1.0,
-        norm_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        exploration: float = 1.0,
         memory: Memory = FOREVER,
         invariant: Any = None,
-        draws: Draws | None = None,
+        **options: Any,
     ) -> None:
-        self.dim = whole_number("dim", dim, 1)
-        self.ridge = base.positive("ridge", ridge)
-        self.delta = probability("delta", delta)
-        self.noise_scale = base.positive("noise_scale", noise_scale)
-        self.norm_bound = base.not_negative("norm_bound", norm_bound)
-        self.feature_bound = base.positive("feature_bound", feature_bound)
-        self.exploration = base.not_negative("exploration", exploration)
+        super().__init__(dim, **options)
         if not isinstance(memory, Memory):
             raise InputError(
                 f"memory must be Forever, SlidingWindow, Discount or Restart, got {memory!r}"
             )
         self.memory = memory
-        self.rounds = 0
-        self.randomised = self._samples = draws is not None
-        self._draws = draws
         self._invariant = invariant
         self._decision: tuple[Array, Array, int, float, float] | None = None
         self._begin()
@@ -171,7 +163,7 @@ class LinearPolicy(BasePolicy):
         memory = options.get("memory")
         if isinstance(memory, Memory) and memory.length is not None:
             past.warn_if_nothing_is_forgotten(*memory.length, warm)
-        policy = cls(past.dim, **{**past.settings(), **options})
+        policy = super().from_past(past, **options)
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
         return policy
@@ -255,25 +247,27 @@ class LinearPolicy(BasePolicy):
         decision = self._decision = lift, factor, 0, 0.0, 0.0
         return decision
 
-    def scores(self, features: Any) -> Scores:
-        """Return the expected rewards and confidence widths of K actions with features (K, p).
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions by their upper confidence bounds, or for drawn coefficients.
 
-        Without Thompson sampling, `select` plays the action with the largest mean + exploration · width.
+        The propensities of Thompson sampling are shares of a thousand simulated draws. Without it, the
+        choice is certain, and the action is the one with the largest mean + exploration · width.
         """
-        features = offered_array(features, self.dim)
+        features = offered_array(offered, self.dim)
         parts = np.empty((3, len(features)))
+        propensities = None
         with self._lock:
-            if (
-                kernels.score(
-                    features, self._lift, self._memory.factor, self._stable, parts
-                )
-                < 0
-            ):
+            factor = self._memory.factor
+            if kernels.score(features, self._lift, factor, self._stable, parts) < 0:
                 base.refuse(features, self.dim)
-            width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(
-                parts[2]
-            )
-        return Scores(parts[0], width)
+            residual = self._radius * np.sqrt(parts[1])
+            widths = residual + self._invariant_radius * np.sqrt(parts[2])
+            action = LinearPolicy.select(self, features)
+            if self.samples:
+                propensities = self._simulated_propensities(features)
+        if propensities is not None and draw is not None:
+            action = draw_action(propensities.tolist(), draw)
+        return choice_of(action, parts[0], widths, propensities)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Return the actions (N,) for N rounds with features (N, K, p), without learning in between.
@@ -282,7 +276,7 @@ class LinearPolicy(BasePolicy):
         coefficients for each of the N rounds.
         """
         features = base.batch_array(features, self.dim)
-        if not self._samples:
+        if not self.samples:
             return self._best_bounds(features)
         base.check_rounds(features)
         panel, noise = self._draw_many(len(features))
@@ -304,30 +298,13 @@ class LinearPolicy(BasePolicy):
         blocks = base.upper_bounds(features, panel, parts)
         return np.concatenate([bounds.argmax(axis=1) for _, bounds in blocks])
 
-    def propensities(self, features: Any, *, samples: int = 1000) -> Array:
-        """Return the probability (K,) that the policy chooses each of K actions.
-
-        Without Thompson sampling the probability is 1 for the action that `select` returns and 0 for all
-        other actions.
-
-        Parameters
-        ----------
-        features : array, shape (K, p)
-            Features of the K offered actions.
-        samples : int
-            Number of simulated draws of the coefficients in Thompson sampling. The probability of an action
-            is the share of draws in which the action is best. The standard error of each probability is at
-            most 0.5/√samples.
-        """
-        if not self._samples:
-            return super().propensities(features)
-        features = offered_array(features, self.dim)
-        base.check_rounds(features[None])
-        panel, noise = self._draw_many(whole_number("samples", samples, 1), purpose=1)
+    def _simulated_propensities(self, features: Array) -> Array:
+        """Return the share of draws (K,) in which each action with features (K, p) is the best one."""
+        panel, noise = self._draw_many(SAMPLES, purpose=1)
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
             values = projected[:, 0] + noise @ projected[:, 1:].T
-        return np.bincount(values.argmax(axis=1), minlength=len(features)) / samples
+        return np.bincount(values.argmax(axis=1), minlength=len(features)) / SAMPLES
 
     def _draw_many(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
         """Return the panel (p, 1 + q + r), and draws (count, q + r) of the noise of its coordinates."""
@@ -370,10 +347,7 @@ class LinearPolicy(BasePolicy):
         offered: Any = None,
         action: int | None = None,
     ) -> None:
-        """Learn the reward of the played action with features (p,).
-
-        The parameters `offered` and `action` are accepted but not used.
-        """
+        """Learn the reward of the played action with features (p,)."""
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
@@ -404,7 +378,7 @@ class LinearPolicy(BasePolicy):
         memory = self._memory
         part = self._invariant
         assumed = self._assumed
-        if self._samples:
+        if self.samples:
             residual = bounds.thompson_scale(
                 memory.rounds, memory.dim, self.delta, self.noise_scale
             )
@@ -427,7 +401,7 @@ class LinearPolicy(BasePolicy):
             spread,
             invariant_spread,
         )
-        self._decision = None if self._samples else bounds_of_actions
+        self._decision = None if self.samples else bounds_of_actions
 
     @property
     def coefficients(self) -> Array:
@@ -438,10 +412,8 @@ class LinearPolicy(BasePolicy):
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, as plain values."""
-        dim = (
-            {"dim": self.dim} if self._invariant is None else {}
-        )  # else the invariant part says it
+        """Return what the constructor was given, as plain values."""
+        dim = {"dim": self.dim} if "dim" in self.needs else {}
         return {**dim, "memory": self.memory.to_settings(), **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -470,10 +442,8 @@ class LinearPolicy(BasePolicy):
         cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
     ) -> Self:
         """The policy that had these settings and arrays."""
-        options = dict(settings)
-        memory = Memory.from_settings(options.pop("memory"))
-        options |= {"memory": memory} if cls.takes_memory else asdict(memory)
-        return super().from_state(options, arrays)
+        memory = Memory.from_settings(settings["memory"])
+        return super().from_state({**settings, "memory": memory}, arrays)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
@@ -501,11 +471,6 @@ class LinUCB(LinearPolicy):
     array([ 1., -1.,  0.])
     """
 
-    def __init__(
-        self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]
-    ) -> None:
-        super().__init__(dim, memory=memory, **common)
-
 
 @register_policy("lints")
 class LinTS(LinearPolicy):
@@ -532,21 +497,55 @@ class LinTS(LinearPolicy):
     [0.0, 1.0]
     """
 
-    options = (*LinearPolicy.options, "seed")
+    options: ClassVar[Mapping[str, Option]] = {**LinearPolicy.options, "seed": SEED}
+    samples = randomised = True
+
+
+class ForgettingLinUCB(LinearPolicy):
+    """Base class of LinUCB with one kind of memory, which one number defines.
+
+    The class `LinearPolicy` documents all other parameters.
+
+    Attributes
+    ----------
+    kind : type of Memory
+        The memory.
+    number : str
+        Name of the number that defines it.
+    share : float
+        Part of the horizon that is remembered by default.
+    """
+
+    kind: ClassVar[type[Memory]]
+    number: ClassVar[str]
+    share: ClassVar[float]
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        seed: Seed = 0,
-        memory: Memory = FOREVER,
-        **common: Unpack[Common],
+        self, dim: int, *, memory: Memory | None = None, **options: Any
     ) -> None:
-        super().__init__(dim, memory=memory, draws=Draws(seed), **common)
+        number = options.pop(self.number, None)
+        memory = self.kind(**{self.number: number}) if memory is None else memory
+        super().__init__(dim, memory=memory, **options)
+
+    @classmethod
+    def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
+        """Return a policy for what is known before the first round.
+
+        The default length of the memory is `past.suggested_window`, or else a share of `past.horizon`. With
+        the length "horizon" the policy forgets no online round. Any other length that is as long as the run
+        causes a warning. `Past.memory_length` has the exact rule.
+        """
+        options[cls.number] = cls._length(past, options.get(cls.number), warm)
+        return super().from_past(past, warm=warm, **options)
+
+    @classmethod
+    def _length(cls, past: Past, asked: Any, warm: bool | int) -> Any:
+        """Return the number that defines the memory."""
+        return past.memory_length(cls.number, asked, share=cls.share, warm=warm)
 
 
 @register_policy("sw-linucb")
-class SWLinUCB(LinearPolicy):
+class SWLinUCB(ForgettingLinUCB):
     """LinUCB that learns from a sliding window of the latest rounds only (Cheung et al. 2019).
 
     The class `LinearPolicy` documents all parameters except `window`. By its name, `sw-linucb`, the policy
@@ -556,69 +555,37 @@ class SWLinUCB(LinearPolicy):
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
     """
 
-    takes_memory = False
-
-    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=SlidingWindow(window), **common)
-
-    @classmethod
-    def from_past(
-        cls,
-        past: Past,
-        *,
-        window: int | str | None = None,
-        warm: bool | int = False,
-        **options: Any,
-    ) -> Self:
-        """Return an SWLinUCB policy for what is known before the first round.
-
-        The default window is `past.suggested_window`, or else a quarter of `past.horizon`. With
-        `window="horizon"` the policy forgets no online round. Any other window that is as long as the run
-        causes a warning. `Past.memory_length` has the exact rule.
-        """
-        length = past.memory_length("window", window, share=WINDOW_SHARE, warm=warm)
-        return super().from_past(past, window=length, warm=warm, **options)
+    kind = SlidingWindow
+    number = "window"
+    starting = ("warm", "window")
+    share = WINDOW_SHARE
 
 
 @register_policy("d-linucb")
-class DLinUCB(LinearPolicy):
+class DLinUCB(ForgettingLinUCB):
     """Discounted LinUCB: a round that is s rounds old has the weight discount^s (Russac et al. 2019).
 
-    The class `LinearPolicy` documents all parameters except `discount`.
+    The class `LinearPolicy` documents all parameters except `discount`. By its name, `d-linucb`, the policy
+    remembers about as many rounds as the logs suggest, or else has the discount 0.999.
 
     >>> DLinUCB(3, discount=0.99)
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
     """
 
-    takes_memory = False
-
-    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Discount(discount), **common)
+    kind = Discount
+    number = "discount"
+    starting = ("warm", "discount")
 
     @classmethod
-    def from_past(
-        cls,
-        past: Past,
-        *,
-        discount: float | None = None,
-        warm: bool | int = False,
-        **options: Any,
-    ) -> Self:
-        """Return a DLinUCB policy, which by default remembers about `past.suggested_window` rounds.
-
-        If the Past object suggests no window, the default discount is 0.999.
-        """
-        if discount is None:
-            discount = (
-                0.999
-                if past.suggested_window is None
-                else 1.0 - 1.0 / max(past.suggested_window, 2)
-            )
-        return super().from_past(past, discount=discount, warm=warm, **options)
+    def _length(cls, past: Past, asked: Any, warm: bool | int) -> Any:
+        if asked is not None:
+            return asked
+        window = past.suggested_window
+        return 0.999 if window is None else 1.0 - 1.0 / max(window, 2)
 
 
 @register_policy("restart-linucb")
-class RestartLinUCB(LinearPolicy):
+class RestartLinUCB(ForgettingLinUCB):
     """LinUCB that forgets everything after a fixed number of rounds and starts again (Zhao et al. 2020).
 
     The class `LinearPolicy` documents all parameters except `every`. By its name, `restart-linucb`, the
@@ -628,25 +595,7 @@ class RestartLinUCB(LinearPolicy):
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
     """
 
-    takes_memory = False
-
-    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Restart(every), **common)
-
-    @classmethod
-    def from_past(
-        cls,
-        past: Past,
-        *,
-        every: int | str | None = None,
-        warm: bool | int = False,
-        **options: Any,
-    ) -> Self:
-        """Return a RestartLinUCB policy for what is known before the first round.
-
-        By default it restarts after `past.suggested_window` rounds, or else after half of `past.horizon`.
-        With `every="horizon"` the policy never restarts before the last round. Any other number that is
-        as long as the run causes a warning. `Past.memory_length` has the exact rule.
-        """
-        length = past.memory_length("every", every, share=RESTART_SHARE, warm=warm)
-        return super().from_past(past, every=length, warm=warm, **options)
+    kind = Restart
+    number = "every"
+    starting = ("warm", "every")
+    share = RESTART_SHARE

@@ -500,6 +500,14 @@ class FilterMixture:
         )
         return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
 
+    def coordinates(self, features: Array) -> Array:
+        """z (K, d) of actions (K, p): along the basis, and 1 if there is a baseline."""
+        filters = self.filters
+        z = features @ filters.basis
+        if len(filters.logs_mean) == z.shape[1]:
+            return np.asarray(z)
+        return np.column_stack([z, np.ones(len(z))])
+
     def distances(self, features: Array) -> Array:
         """Return how far actions (K, p) are from 0 in units of a typical action of the logs (K,).
 
@@ -508,12 +516,7 @@ class FilterMixture:
         filters = self.filters
         if not len(filters.log_precision):
             return np.zeros(0)
-        z = features @ filters.basis
-        z = (
-            np.column_stack([z, np.ones(len(z))])
-            if len(filters.logs_mean) > z.shape[1]
-            else z
-        )
+        z = self.coordinates(features)
         return np.asarray(
             np.sqrt(np.einsum("kd,de,ke->k", z, filters.log_precision, z) / z.shape[1])
         )

@@ -116,6 +116,7 @@ class Filters(NamedTuple):
 # The steps of `learn`: as calls that hand on thirteen arrays they would cost a twentieth of a round.
 INLINED: dict[str, Any] = {**OPTIONS, "inline": "always"}
 AWAKE = types.boolean[::1]
+IN_CODES = types.Array(int64, 1, "C", readonly=True)
 TWO_NUMBERS, CHOICE = types.UniTuple(float64, 2), types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 FILTERS = types.NamedTuple(
     (V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V1, V3), Filters
@@ -748,6 +749,33 @@ def decide(X: Any, buffer: Any, rounds: float, remaining: float, means: Any) -> 
 def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
     """What `decide` returns, where the means are not asked for."""
     return decide(X, buffer, rounds, remaining, np.empty(X.shape[0]))
+
+
+# -- arms with coefficients of their own beside the mixture --
+
+
+@njit(V2(IN_CODES, V2, V2, V3, IN1, V1), **SHORT)
+def deviation_moments(
+    codes: Any, Z: Any, means: Any, covariances: Any, steps: Any, elapsed: Any
+) -> Any:
+    """Mean zᵀδ and variance zᵀ(P + elapsed·diag(steps))z of what K arms add (2, K).
+
+    codes (K,): indices of the arms, whose δ and P are in `means` (A, w) and `covariances` (A, w, w). z: the
+    first w entries of the rows of Z.
+    """
+    w = means.shape[1]
+    result = np.zeros((2, len(codes)))
+    for k in range(len(codes)):
+        z = Z[k]
+        P = covariances[codes[k]]
+        for i in range(w):
+            product = elapsed[k] * steps[i] * z[i]
+            for j in range(w):
+                product += P[i, j] * z[j]
+            result[0, k] += means[codes[k], i] * z[i]
+            result[1, k] += z[i] * product
+        result[1, k] = max(result[1, k], 0.0)
+    return result
 
 
 # -- likelihoods of the alarm --

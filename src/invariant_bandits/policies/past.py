@@ -15,7 +15,7 @@ from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.moments.batches import place_times
+from invariant_bandits.moments.batches import window_of_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 DEFAULT_WINDOWS = 8
@@ -301,20 +301,13 @@ class Past:
         """Largest norm of a feature vector, 1 by default."""
         return 1.0
 
-    def settings(self) -> dict[str, float]:
-        """What every published linear policy is given: noise_scale, feature_bound and delta."""
-        return {
-            name: getattr(self, name)
-            for name in ("noise_scale", "feature_bound", "delta")
-        }
-
 
 def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
     cut = (
         windows
         if edges is None
-        else place_times(feedback.rounds, feedback.times, np.asarray(edges))
+        else window_of_times(feedback.rounds, feedback.times, np.asarray(edges))
     )
     return ArmStatistics.from_features(
         feedback.arm_features, feedback.features, feedback.rewards, cut

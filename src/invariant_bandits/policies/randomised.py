@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping
+from functools import partial
 from hashlib import blake2b
-from itertools import accumulate
 from math import fsum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from invariant_bandits.checks import (
-    Array,
-    InputError,
-    finite_array,
-    one_of,
-    whole_number,
-)
+from invariant_bandits.checks import Array, InputError, one_of
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, learn_from
+from invariant_bandits.policies.base import SEED, BasePolicy, Option
+from invariant_bandits.policies.choice import (
+    Choice,
+    as_policy,
+    choice_of,
+    draw_action,
+)
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import find_policy, name_of, register_policy
+from invariant_bandits.policies.registry import (
+    PolicySpec,
+    name_of,
+    register_policy,
+)
 from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
@@ -68,45 +71,45 @@ class Randomised(BasePolicy):
     >>> policy.update([0.0, 1.0], 1.0)
     >>> policy.propensities(np.eye(2)).tolist()
     [0.05, 0.9500000000000001]
-    >>> action, propensities = policy.choose(np.eye(2))
-    >>> action, float(propensities[action])
+    >>> choice = policy.decide(np.eye(2))
+    >>> choice.action, float(choice.propensities[choice.action])
     (1, 0.9500000000000001)
     """
 
-    options = ("floor", "kind", "sharpness", "seed")
+    options: ClassVar[Mapping[str, Option]] = {
+        "floor": Option(None),
+        "kind": Option(UNIFORM, partial(one_of, allowed=tuple(DEFAULT_FLOOR))),
+        "sharpness": Option(DEFAULT_SHARPNESS, base.positive),
+        "seed": SEED,
+    }
+    starting = ("policy",)
+    needs = ()
     randomised = True
+    kind: str
+    floor: float
+    sharpness: float
 
     def __init__(
         self,
         policy: Any,
         floor: float | None = None,
         kind: str = UNIFORM,
-        *,
-        sharpness: float = DEFAULT_SHARPNESS,
-        seed: Seed = 0,
+        **options: Any,
     ) -> None:
-        self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
-        needed = (
-            "select",
-            "update",
-            "dim",
-            "rounds",
-            *(["scores"] if kind == INVERSE_GAP else []),
-        )
+        self._take_options({"floor": floor, "kind": kind, **options})
+        least = DEFAULT_FLOOR[self.kind] if floor is None else floor
+        self.floor = base.not_negative("floor", least, 1.0)
+        scores = ["scores"] if self.kind == INVERSE_GAP else []
+        needed = ("select", "update", "dim", "rounds", *scores)
         missing = [name for name in needed if not hasattr(policy, name)]
         if missing:
             name = getattr(policy, "__name__", type(policy).__name__)
             raise InputError(
                 f"policy must be a policy, got {name}, which lacks {', '.join(missing)}"
             )
-        self.policy = policy
+        self.policy = as_policy(policy)
         self._share_lock()
         self.dim: int = policy.dim
-        self.floor = base.not_negative(
-            "floor", DEFAULT_FLOOR[kind] if floor is None else floor, 1.0
-        )
-        self.sharpness = base.positive("sharpness", sharpness)
-        self._draws: Draws = Draws(seed)
 
     @classmethod
     def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
@@ -115,7 +118,7 @@ class Randomised(BasePolicy):
         The options may be parameters of Randomised and options of the wrapped policy.
         """
         own = {name: options.pop(name) for name in cls.options if name in options}
-        return cls(find_policy(policy).build(past, **options), **own)
+        return cls(PolicySpec(policy, options).build(past), **own)
 
     def _share_lock(self) -> None:
         """Use the lock of the wrapped policy: no thread changes that one between its answers and the draw."""
@@ -131,78 +134,52 @@ class Randomised(BasePolicy):
         """Number of rounds learned so far."""
         return int(self.policy.rounds)
 
+    @property
+    def alarm(self) -> bool:
+        """Whether the wrapped policy has raised an alarm."""
+        return bool(self.policy.alarm)
+
+    def explain(self, feature_names: Any = None) -> Any:
+        """Return what the wrapped policy believes."""
+        return self.policy.explain(feature_names)
+
     # -- deciding --
 
-    def choose(self, features: Any, *, draw: int = 0) -> tuple[int, Array]:
-        """Return the action to play, and the probabilities (K,) from which the action was drawn.
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions with features (K, p), drawn with exactly the propensities returned.
 
-        Parameters
-        ----------
-        features : array, shape (K, p)
-            Features of the K offered actions.
-        draw : int
-            Whole number that differs between decisions about the same features, so that their draws are
-            independent.
+        Expected rewards and widths are those of the wrapped policy. By default the draw depends on the seed,
+        the rounds learned and the features.
         """
-        features = base.offered_array(features, self.dim)
-        number = whole_number("draw", draw, 0)
+        features = base.offered_array(offered, self.dim)
         with self._lock:
-            shares = self._shares(features)
-            own = base.own_propensities(self.policy, features)
-            propensities = np.asarray(
-                shares + max(0.0, 1.0 - fsum(shares.tolist())) * own
-            )  # in any order
-            return self._drawn(features, propensities, number), propensities
+            inner = self.policy.decide(features)
+            shares = self._shares(inner.means)
+            # fsum: the same in any order of the actions
+            remainder = max(0.0, 1.0 - fsum(shares.tolist()))
+            propensities = shares + remainder * inner.propensities
+            number = self._number(features) if draw is None else draw
+        action = draw_action(propensities.tolist(), number)
+        reason = inner.reason if action == inner.action else ""
+        return choice_of(action, inner.means, inner.widths, propensities, reason)
 
-    def select(self, features: Any) -> int:
-        """Return the index of the action to play, drawn with the probabilities from `propensities`."""
-        return self.choose(features)[0]
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return independently drawn actions (N,) for N rounds with features (N, K, p).
-
-        The first action is the one that `select` returns for the first round.
-        """
-        features = np.ascontiguousarray(
-            finite_array("features", features, ("N", "K", self.dim))
-        )
-        with self._lock:
-            actions = [
-                self.choose(offered, draw=n)[0] for n, offered in enumerate(features)
-            ]
-        return np.array(actions, dtype=np.int64)
-
-    def propensities(self, features: Any) -> Array:
-        """Return the exact probabilities (K,) with which K actions with features (K, p) are drawn."""
-        return self.choose(features)[1]
-
-    def scores(self, features: Any) -> Scores:
-        """Return expected rewards and widths from the wrapped policy, and exact propensities."""
-        with self._lock:
-            scores = self.policy.scores(features)
-            return Scores(scores.mean, scores.width, self.propensities(features))
-
-    def _shares(self, features: Array) -> Array:
+    def _shares(self, means: Array) -> Array:
         """The share of chance w of every action (K,), at most 1/K each."""
-        actions = len(features)
+        actions = len(means)
         least = np.full(actions, self.floor / actions)
         if self.kind == UNIFORM:
             return least
-        mean = self.policy.scores(features).mean
         scale = float(getattr(self.policy, "noise_scale", 1.0))
-        gaps = (mean.max() - mean) / max(scale, np.finfo(float).tiny)
+        gaps = (means.max() - means) / max(scale, np.finfo(float).tiny)
         return np.asarray(np.maximum(1.0 / (actions + self.sharpness * gaps), least))
 
-    def _drawn(self, features: Array, propensities: Array, draw: int) -> int:
-        """The action that the stream of this state, these features and this number draws."""
-        content = blake2b(
-            features.tobytes(), digest_size=8, key=draw.to_bytes(8, "little")
-        ).digest()
-        place = self._draws.at(
-            self.rounds, STREAM, int.from_bytes(content, "little")
-        ).random()
-        steps = list(accumulate(propensities.tolist()))
-        return bisect_right(steps, min(place * steps[-1], np.nextafter(steps[-1], 0.0)))
+    def _number(self, features: Array) -> float:
+        """Return the number in [0, 1) of the stream of this state and these features."""
+        assert self._draws is not None
+        key = bytes(8)
+        digest = blake2b(features.tobytes(), digest_size=8, key=key).digest()
+        within = int.from_bytes(digest, "little")
+        return self._draws.at(self.rounds, STREAM, within).random()
 
     # -- learning --
 
@@ -216,7 +193,7 @@ class Randomised(BasePolicy):
     ) -> None:
         """Pass the round to the wrapped policy, which learns from it."""
         with self._lock:
-            learn_from(self.policy)(features, reward, offered=offered, action=action)
+            self.policy.update(features, reward, offered=offered, action=action)
 
     def update_many(
         self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None
@@ -234,7 +211,7 @@ class Randomised(BasePolicy):
                 super().update_many(features, rewards, offered=offered, actions=actions)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the wrapped policy can do or say, such as `explain` and `coefficients`.
+        """What else the wrapped policy can do or say, such as `coefficients`.
 
         What makes another policy of it, with an arm more or less, makes another one wrapped like this.
         """

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from invariant_bandits.evaluation.comparison import Comparison
-from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.evaluation.propensities import Calibration
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,
@@ -46,7 +46,7 @@ def sections(
     if said["estimates"]:
         yield _estimates(said["estimates"], said["reference"])
     if result.calibration is not None:
-        yield _calibration(result.calibration.named(read.feature_map.names))
+        yield _calibration(result.calibration)
     notes = [*said["notes"], *(f"left out: {dropped}" for dropped in read.dropped)]
     notes += [f"{name} method: {words}" for name, words in result.assumptions().items()]
     yield Section("What the numbers rest on", values.sentences(notes))

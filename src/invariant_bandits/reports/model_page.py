@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, in_sentence
 from invariant_bandits.decomposition.effects import (
     DISPLAY,
     POINTS,
@@ -20,15 +20,13 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import in_sentence
+from invariant_bandits.features.arm_maps import PooledLevels
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.alarm import falls_in_words
-from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.pooled_arms import PooledArms
-from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.auto import Belief
 from invariant_bandits.reports import page, values
 from invariant_bandits.reports.page import (
     WIDTH,
@@ -101,38 +99,34 @@ def headline(model: Model) -> str:
 
 def _effects_in_words(effects: list[EffectPath], arms: ArmTable) -> str:
     names = [effect.title for effect in effects if effect.drifts]
-    named = (
-        f" ({', '.join([*names[:4], *(['…'] if len(names) > 4 else [])])})"
-        if names
-        else ""
-    )
+    shown = names[:4] + ["…"] * (len(names) > 4)
+    named = f" ({', '.join(shown)})" if names else ""
     untested = sum(np.isnan(effect.p_value) for effect in effects)
-    rest = f", {untested} have too few clicks to tell" if untested else ""
-    drift = f"{len(names)} of {len(effects)} effects drift{named}{rest}"
-    return f"{drift}; {len(arms)} arms, {len(arms.active)} of them active"
+    others = f", {untested} have too few clicks to tell" if untested else ""
+    return (
+        f"{len(names)} of {len(effects)} effects drift{named}{others}; {len(arms)} arms, "
+        f"{len(arms.active)} of them active"
+    )
 
 
 def sections(
     model: Model, update: Update | None = None, *, pictures: bool = False
 ) -> Iterator[Section]:
     """Yield everything there is to say, the most important first."""
-    policy = unwrapped(model.policy)
+    belief = model.policy.explain(model.names)
     if update is not None:
         yield _changes(update)
     yield Section("Read this first", values.warnings(model))
-    if isinstance(policy, AutoISD | PooledArms) and policy.rounds:
-        yield Section(
-            "What the policy believes now",
-            str(policy.explain(model.names)).splitlines(),
-        )
+    if belief is not None and model.policy.rounds:
+        yield Section("What the policy believes now", str(belief).splitlines())
     if model.arms is None:
         yield blocks(model, _overview(model) if pictures else "")
         yield _features(model)
     else:
         yield _arms(model, model.arms, pictures)
     yield _effects(model, pictures)
-    if isinstance(policy, AutoISD | PooledArms):
-        yield _exploration(policy, model.names)
+    if belief is not None:
+        yield _exploration(model, belief)
     yield _expected_value(model)
     yield Section("Data quality", model.quality.describe().splitlines())
     yield _windows(model.moments)
@@ -164,6 +158,11 @@ def _factor(unit: str) -> float:
     return DISPLAY[unit][0]
 
 
+def _with_error(factor: float, value: float, error: float) -> Mark:
+    """A cell with a value and its standard error, in the unit in which people read it."""
+    return number(f"{factor * value:+.3g} ± {factor * error:.2g}")
+
+
 def _in_unit(model: Model, words: str) -> list[str]:
     """The words above a table of feature rows, with the unit of its numbers."""
     return [f"{words} {IN_POINTS}"] if _unit(model) == POINTS else [words]
@@ -173,24 +172,23 @@ def blocks(model: Model, picture: str = "") -> Section:
     """Return the table of all blocks."""
     factor = _factor(_unit(model))
     headings = (
-        *("block", "verdict", "dim", "p-value", "drift", "in reward"),
-        *("error", "detectable", "main features"),
+        "block",
+        "verdict",
+        "dim",
+        "p-value",
+        "drift",
+        "in reward",
+        "error",
+        "detectable",
+        "main features",
     )
     rows: list[list[Cell]] = []
     for block in values.blocks(model.decomposition):
-        rows.append(
-            [
-                number(str(block["number"])),
-                _verdict(block),
-                number(str(block["dim"])),
-                number(p_value_words(block["log_p_value"])),
-                number(f"{factor * block['drift']:.3g}"),
-                number(f"{factor * block['drift_in_reward']:.3g}"),
-                number(f"{factor * block['error']:.3g}"),
-                number(f"{factor * block['detectable']:.3g}"),
-                block["main_features"],
-            ]
-        )
+        row = [number(str(block["number"])), _verdict(block), number(str(block["dim"]))]
+        row.append(number(p_value_words(block["log_p_value"])))
+        for name in ("drift", "drift_in_reward", "error", "detectable"):
+            row.append(number(f"{factor * block[name]:.3g}"))
+        rows.append([*row, block["main_features"]])
     words = (
         "The reward model has two parts. Along drifting directions no single coefficient fits all windows;"
         " along the others one does, as far as the log can tell. p-value: how likely coefficients that differ"
@@ -213,14 +211,14 @@ def _features(model: Model) -> Section:
     factor = _factor(_unit(model))
     rows: list[list[Cell]] = []
     for feature in values.features(model.decomposition):
-        last = "silent"
+        last = number("silent")
         if feature["last_error"] is not None:
-            last = f"{factor * feature['last_coefficient']:+.3g} ± {factor * feature['last_error']:.2g}"
-        every = (
-            f"{factor * feature['coefficient']:+.3g} ± {factor * feature['error']:.2g}"
-        )
-        share = f"{100.0 * feature['stable_share']:.0f} %"
-        rows.append([feature["name"], number(share), number(every), number(last)])
+            last = _with_error(
+                factor, feature["last_coefficient"], feature["last_error"]
+            )
+        every = _with_error(factor, feature["coefficient"], feature["error"])
+        share = number(f"{100.0 * feature['stable_share']:.0f} %")
+        rows.append([feature["name"], share, every, last])
     words = (
         "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
         " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
@@ -231,17 +229,18 @@ def _features(model: Model) -> Section:
     )
 
 
-def _levels(policy: PooledArms, arms: ArmTable) -> Section:
+def _levels(policy: Any, arms: ArmTable) -> Section:
     """The most played of many arms, with their levels about the population."""
-    error = np.sqrt(policy.variances)
+    levels = policy.deviations[:, 0]
+    error = np.sqrt(policy.covariances[:, 0, 0])
     plays = np.array([arm.plays for arm in arms.arms])
     rows: list[list[Cell]] = []
-    for place in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
-        arm = arms.arms[place]
-        level = f"{policy.levels[place]:+.3g} ± {error[place]:.2g}"
-        rows.append([arm.label, number(f"{arm.plays:,}"), number(level)])
+    for index in np.argsort(-plays, kind="stable")[:MOST_LEVELS].tolist():
+        arm = arms.arms[index]
+        level = _with_error(1.0, levels[index], error[index])
+        rows.append([arm.label, number(f"{arm.plays:,}"), level])
     unit = "log-odds" if policy.link == "logit" else "units of the reward"
-    deviation = float(np.sqrt(policy.spread))
+    deviation = float(np.sqrt(policy.spread[0]))
     few = int((error > 0.5 * deviation).sum())
     words = (
         f"{len(arms):,} arms, the most played of them below. Levels are about what the arms share, in {unit}."
@@ -254,15 +253,14 @@ def _levels(policy: PooledArms, arms: ArmTable) -> Section:
 
 
 def _arms(model: Model, arms: ArmTable, pictures: bool) -> Section:
-    policy = unwrapped(model.policy)
-    if isinstance(policy, PooledArms):
-        return _levels(policy, arms)
+    if _is_pooled(model):
+        return _levels(model.policy, arms)
     mean, error, played = values.arm_rewards(model)
     recent = np.column_stack(values.recent_rewards(mean, error, played)).round(12)
     rows: list[list[Cell]] = []
-    for place, (label, plays, first, last, state) in enumerate(arms.rows()):
-        known = place < len(recent) and bool(np.isfinite(recent[place, 0]))
-        shown = f"{recent[place, 0]:.4g} ± {recent[place, 1]:.2g}" if known else "?"
+    for index, (label, plays, first, last, state) in enumerate(arms.rows()):
+        known = index < len(recent) and bool(np.isfinite(recent[index, 0]))
+        shown = f"{recent[index, 0]:.4g} ± {recent[index, 1]:.2g}" if known else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     drawing = ""
@@ -303,39 +301,50 @@ OF_ARMS = (
 
 
 def _effects(model: Model, pictures: bool) -> Section:
-    words = [OF_ARMS]
+    effects = values.effects(model)
+    shown = effects
+    undetected = sum(effect["verdict"] == NOT_DETECTED for effect in effects)
+    few = pictures or undetected <= MOST_UNDETECTED
+    if not few:
+        shown = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
+    headings: tuple[str, ...] = (
+        "effect",
+        "verdict",
+        "from what to what, when",
+        "estimate",
+        "drift",
+        "detectable",
+        "p-value",
+    )
+    rows = [_effect_row(effect) for effect in shown]
+    drawing = ""
     if model.arms is None:
         words = _in_unit(model, OF_DIRECTIONS)
-    effects = values.effects(model)
-    drawing = ""
-    if pictures and model.arms is not None:  # the overview has those of rows
-        drifting_effects = sum(effect["drifts"] for effect in effects)
-        curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
-        drawing = page.picture(
-            page.svg_of(model.plot(most=curves)[0].figure),
-            "effects",
-            f"{drifting_effects} drifting effects over the windows",
-            "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
-            " dashed.",
-        )
-    undetected = sum(effect["verdict"] == NOT_DETECTED for effect in effects)
-    if not pictures and undetected > MOST_UNDETECTED:
-        effects = [effect for effect in effects if effect["verdict"] != NOT_DETECTED]
+    else:
+        words = [OF_ARMS]
+        headings = ("arm", *headings)
+        for row, effect in zip(rows, shown, strict=True):
+            row.insert(0, effect["arm"])
+        # Without arms the overview has the curves.
+        drawing = _effect_curves(model, effects) if pictures else ""
+    if not few:
         words.append(
             f"In {undetected:,} other effects no drift was detected; the report lists each with its estimate."
         )
-    headings: tuple[str, ...] = (
-        *("effect", "verdict", "from what to what, when", "estimate"),
-        *("drift", "detectable", "p-value"),
-    )
-    rows = [_effect_row(effect) for effect in effects]
-    if model.arms is not None:
-        headings = ("arm", *headings)
-        rows = [
-            [effect["arm"], *row] for effect, row in zip(effects, rows, strict=True)
-        ]
     return Section(
         title="Drift", words=words, headings=headings, rows=rows, picture=drawing
+    )
+
+
+def _effect_curves(model: Model, effects: list[dict[str, Any]]) -> str:
+    drifting_effects = sum(effect["drifts"] for effect in effects)
+    curves = min(max(drifting_effects, 3), MOST_CURVES, max(len(effects), 1))
+    return page.picture(
+        page.svg_of(model.plot(most=curves)[0].figure),
+        "effects",
+        f"{drifting_effects} drifting effects over the windows",
+        "Effects over the windows with their 95 % intervals, in units of the reward; drifting ones are"
+        " dashed.",
     )
 
 
@@ -351,7 +360,7 @@ def _effect_row(effect: dict[str, Any]) -> list[Cell]:
         effect["effect"],
         _verdict(effect),
         effect["words"] if effect["drifts"] else "",
-        number(f"{factor * effect['estimate']:+.3g} ± {factor * effect['error']:.2g}"),
+        _with_error(factor, effect["estimate"], effect["error"]),
         number(f"{factor * effect['drift']:.2g}"),
         number(detectable),
         number(p_value),
@@ -393,7 +402,8 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     total = float(moments.reward_square.sum())
     if total <= 0.0:
         return "Rewards are constant within every window: there is nothing to explain."
-    gram, cross = moments.gram.sum(axis=0), moments.cross.sum(axis=0)
+    gram = moments.gram.sum(axis=0)
+    cross = moments.cross.sum(axis=0)
 
     def share(coefficients: Array) -> float:
         return (
@@ -403,13 +413,14 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
 
     freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
     noise = float(fit.window_noise_ @ freedom / freedom.sum())
-    own = 1.0 - noise * float((moments.counts - 1).sum()) / total
+    of_each_window = 1.0 - noise * float((moments.counts - 1).sum()) / total
     same = share(fit.paths_.weighted_mean()[0])
     stable = share(fit.component_)
     return (
         "Share of the variance of rewards within windows that the features explain:"
-        f" {_percent(own)} with coefficients of each window's own, {_percent(same)} with the same ones in all"
-        f" windows, {_percent(stable)} by the part without detected drift."
+        f" {_percent(of_each_window)} with coefficients of each window's own,"
+        f" {_percent(same)} with the same ones in all windows,"
+        f" {_percent(stable)} by the part without detected drift."
     )
 
 
@@ -417,17 +428,23 @@ def _percent(share: float) -> str:
     return f"{100.0 * max(share, 0.0):.3g} %"
 
 
-def _exploration(policy: AutoISD | PooledArms, names: Sequence[str]) -> Section:
+def _is_pooled(model: Model) -> bool:
+    """Whether the arms have levels only, because there are too many of them."""
+    return isinstance(model.feature_map, PooledLevels)
+
+
+def _exploration(model: Model, belief: Belief) -> Section:
     """How AutoISD will explore, whether it can give an alarm, and which falls of arms it would notice."""
-    belief = policy.explain(names)
+    policy: Any = model.policy
+    caution = policy.caution
     reason = belief.no_alarm_because
     alarm = "An alarm will say if it drifts after all where no drift was detected."
     if reason:
         alarm = f"No alarm can be given: {reason}."
     limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
-    spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
-    tested = f"are tested {limits.get(policy.caution, spent)}"
-    if isinstance(policy, PooledArms):
+    spent = f"for at most {100.0 * (caution or 0.0):g} % of the believed gain"
+    tested = f"are tested {limits.get(caution, spent)}"
+    if _is_pooled(model):
         tested = "are not tested: there are too many arms"
     words = [
         "It plays the action of largest expected reward plus what the logs leave open. Neglected actions"
@@ -481,11 +498,11 @@ def _changes(update: Update) -> Section:
     rows: list[list[Cell]] = []
     for move in values.moves(update):
         factor = _factor(move["unit"])
-        before = f"{factor * move['before']:+.3g} ± {factor * move['before_error']:.2g}"
-        now = f"{factor * move['now']:+.3g} ± {factor * move['now_error']:.2g}"
+        before = _with_error(factor, move["before"], move["before_error"])
+        now = _with_error(factor, move["now"], move["now_error"])
         mark = Mark("moved", "bad") if move["moved"] else ""
         z = number(f"{move['z']:+.1f}")
-        rows.append([move["name"], number(before), number(now), z, mark])
+        rows.append([move["name"], before, now, z, mark])
     headings = ("feature", "logs ended at", "new rounds", "z", "")
     return Section(
         title="What changed since",
@@ -501,11 +518,9 @@ def _changes_in_words(update: Update) -> list[str]:
     after = update.model
     p_value = update.stable_p_value
     more = after.moments.windows - before.moments.windows
-    added = (
-        f"{more} window{'s' * (more > 1)} more"
-        if more > 0
-        else "added to the last window"
-    )
+    added = "added to the last window"
+    if more > 0:
+        added = f"{more} window{'s' * (more > 1)} more"
     alarm = "Whether anything moved that did not drift before cannot be known from the new rounds."
     if update.stable_part_moved:
         alarm = f"ALARM: what showed no drift before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
@@ -528,11 +543,8 @@ def _changes_in_words(update: Update) -> list[str]:
         f"Mean reward: {mean_before:.4g} before, {mean_now:.4g} in the new rounds ({z:+.1f} standard"
         " errors).",
     ]
-    strange = [
-        reason
-        for reason in update.quality.problems
-        if reason.startswith("unknown category")
-    ]
+    problems = update.quality.problems
+    strange = [reason for reason in problems if reason.startswith("unknown category")]
     if strange:
         lines.append(
             f"The new log has values that the model does not know: {', '.join(strange)}."

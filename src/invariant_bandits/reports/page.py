@@ -40,8 +40,8 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 def heading(words: str, level: int = 2, anchor: str | None = None) -> str:
     """<h1> to <h3>, with an anchor to jump to."""
-    place = "" if anchor is None else f' id="{escape(anchor)}"'
-    return f"<h{level}{place}>{escape(words)}</h{level}>"
+    anchored = "" if anchor is None else f' id="{escape(anchor)}"'
+    return f"<h{level}{anchored}>{escape(words)}</h{level}>"
 
 
 def paragraph(words: str, soft: bool = False) -> str:
@@ -68,8 +68,10 @@ def table(
         top += _cell(Mark(words, "number" if numeric else ""), "th")
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
-    inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
-    return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
+    return (
+        '<div class="scroll" '
+        f'tabindex="0"><table>{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+    )
 
 
 def numeric_columns(

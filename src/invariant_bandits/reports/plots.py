@@ -146,7 +146,7 @@ def regret_chart(
             raise InputError(
                 f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}"
             )
-        colours_of = [PATH_COLOURS[theme_name][place] for place in SERIES_ORDER]
+        colours_of = [PATH_COLOURS[theme_name][index] for index in SERIES_ORDER]
         looks = dict(
             zip(policies, zip(colours_of, SERIES_MARKERS, strict=True), strict=False)
         )
@@ -155,13 +155,13 @@ def regret_chart(
     with canvas(None, theme_name, 7.4, tall) as (axis, colours):
         for k, name in enumerate(policies):
             colour, marker = looks[name]
-            places = np.array(
-                [place for place, row in enumerate(rows.values()) if name in row]
+            lines = np.array(
+                [line for line, row in enumerate(rows.values()) if name in row]
             )
             mean, worst = np.array(
                 [row[name] for row in rows.values() if name in row]
             ).T
-            height = places + (k - (len(policies) - 1) / 2) * step
+            height = lines + (k - (len(policies) - 1) / 2) * step
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
             size = 9 if marker == "*" else 5.5
@@ -270,10 +270,10 @@ def _draw_stability(
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
     names = fit.names(fit.n_features_in_)
-    place = np.arange(len(order))
-    axis.barh(place, share[order], color=colours["stable"], height=0.72)
+    line = np.arange(len(order))
+    axis.barh(line, share[order], color=colours["stable"], height=0.72)
     axis.barh(
-        place,
+        line,
         1.0 - share[order],
         left=share[order],
         color=colours["varies"],
@@ -281,7 +281,7 @@ def _draw_stability(
         alpha=0.85,
     )
     labels = [literal(names[j], LONGEST_NAME) for j in order]
-    axis.set_yticks(place, labels, fontsize=9.0 if len(order) <= 14 else 7.5)
+    axis.set_yticks(line, labels, fontsize=9.0 if len(order) <= 14 else 7.5)
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])

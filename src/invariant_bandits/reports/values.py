@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, escape_json
+from invariant_bandits.checks import Array, escape_json, in_sentence
 from invariant_bandits.decomposition.effects import effect_paths, effect_rows
 from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
@@ -22,10 +22,11 @@ from invariant_bandits.decomposition.estimator import (
     main_features,
     uninformed_features,
 )
+from invariant_bandits.decomposition.split import Split
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
-from invariant_bandits.logs.arm_features import ArmFeatures, in_sentence
+from invariant_bandits.evaluation.logged import LoggedPolicyValue
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import Update, drifting
@@ -133,26 +134,29 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
 
 
 def features(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
-    """Return the stable share of every feature, the least stable first, and its coefficient with its error in
-    all windows and in the last, None if that window does not inform it.
+    """Return the stable share and the coefficient of every feature, the least stable feature first.
+
+    Coefficients with their errors are those in all windows and in the last one, None if that window does not
+    inform them.
     """
     mean, covariance = fit.paths_.weighted_mean()
     error = np.sqrt(np.diagonal(covariance))
     last_error = np.sqrt(np.diagonal(fit.coefficient_covariances_[-1]))
-    names, uninformed = fit.names(len(mean)), uninformed_features(fit.paths_)[-1]
-    return [
-        {
+    names = fit.names(len(mean))
+    uninformed = uninformed_features(fit.paths_)[-1]
+    rows = []
+    for j in np.argsort(fit.feature_stability_, kind="stable"):
+        known = not uninformed[j]
+        row = {
             "name": names[j],
             "stable_share": float(fit.feature_stability_[j]),
             "coefficient": float(mean[j]),
             "error": float(error[j]),
-            "last_coefficient": None
-            if uninformed[j]
-            else float(fit.coefficients_[-1, j]),
-            "last_error": None if uninformed[j] else float(last_error[j]),
+            "last_coefficient": float(fit.coefficients_[-1, j]) if known else None,
+            "last_error": float(last_error[j]) if known else None,
         }
-        for j in np.argsort(fit.feature_stability_, kind="stable")
-    ]
+        rows.append(row)
+    return rows
 
 
 def windows(moments: WindowedMoments) -> list[dict[str, Any]]:
@@ -171,35 +175,31 @@ def windows(moments: WindowedMoments) -> list[dict[str, Any]]:
 
 
 def effects(model: Model) -> list[dict[str, Any]]:
-    """Return every effect with its verdict and its path over the windows, in units of the reward, drifting
-    ones first, then by their p-values.
+    """Return every effect with its verdict and its path over the windows, in units of the reward.
+
+    Drifting ones are first, then they are in the order of their p-values.
     """
-    paths, edges = effect_paths(model), model.moments.edges
-    rows = []
-    for path, row in zip(paths, effect_rows(paths, edges), strict=True):
-        curve = zip(
-            path.values.tolist(), path.low.tolist(), path.high.tolist(), strict=True
-        )
-        named = [
-            {"value": value, "low": low, "high": high} for value, low, high in curve
+    paths = effect_paths(model)
+    edges = model.moments.edges
+    rows = effect_rows(paths, edges)
+    for path, row in zip(paths, rows, strict=True):
+        curve = np.column_stack([path.values, path.low, path.high]).tolist()
+        row["of"] = row["effect"]
+        row["words"] = path.in_words(edges)
+        row["windows"] = [
+            dict(zip(("value", "low", "high"), point, strict=True)) for point in curve
         ]
-        rows.append(
-            row | {"of": row["effect"], "words": path.in_words(edges), "windows": named}
-        )
     return rows
 
 
 def arm_rewards(model: Model) -> tuple[Array, Array, Array]:
-    """Return the mean reward (A, m) of every arm of the log in every window, its standard error, NaN where
-    the arm was not played, and how often it was (A, m).
+    """Return the mean reward (A, m) of every arm in every window, its standard error, and its plays.
+
+    Means and errors are NaN where an arm was not played.
     """
-    encoding, sums = model.feature_map, model.moments.chosen
-    assert isinstance(encoding, ArmFeatures)
-    own = encoding.own
-    added = (
-        encoding.dim - model.moments.dim
-    ) // own  # arms that came later are not in the moments
-    levels = np.arange(len(encoding.labels) - added) * own
+    groups, sums = model.feature_map.groups(), model.moments.chosen
+    # Arms that came later are not in the moments.
+    levels = np.arange(0, model.moments.dim - groups.shared, groups.own)
     whole = sums.products()
     plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
     played = np.where(plays > 0.5, plays, np.nan)
@@ -228,8 +228,10 @@ def warnings(model: Model) -> list[str]:
     """Return what to be careful about, or a sentence that nothing speaks against the fit."""
     cautions = [*filter(None, [model.shared_slopes]), *model.notes]
     quality = model.quality
+    of_split: list[str] = []
     if model.arms is None:
         cautions = [*model.decomposition.findings_, *cautions]
+        of_split = _split_cautions(model.decomposition.split_)
     if quality.left_out:
         share = quality.left_out / max(quality.left_out + quality.rounds, 1)
         cautions.append(
@@ -237,17 +239,22 @@ def warnings(model: Model) -> list[str]:
         )
     if quality.imputed:
         cautions.append(f"missing values were filled in: {_filled_in(model)}")
-    split = None if model.arms is not None else model.decomposition.split_
-    if split is not None and split.residual_dim == 0:
-        cautions.append(
-            "no drift was found: either there is none, or the log is too short to show it"
-        )
-    if split is not None and split.invariant_dim == 0:
-        cautions.append(
-            "nothing is stable: what was learned long ago does not help, only recent rounds do"
-        )
+    cautions += of_split
     cautions += [f"left out: {words}" for words in model.dropped]
     return sentences(cautions) or ["Nothing speaks against this fit."]
+
+
+def _split_cautions(split: Split) -> list[str]:
+    """What to be careful about if nothing drifts, or everything."""
+    if split.residual_dim == 0:
+        return [
+            "no drift was found: either there is none, or the log is too short to show it"
+        ]
+    if split.invariant_dim == 0:
+        return [
+            "nothing is stable: what was learned long ago does not help, only recent rounds do"
+        ]
+    return []
 
 
 def sentences(notes: list[str]) -> list[str]:
@@ -278,10 +285,12 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "best_simple": next(iter(result.simple), None),
         "verdicts": [_verdict(result, name) for name in result.policies],
         "estimates": [
-            {"policy": line.policy, "estimator": line.estimator}
-            | {
-                part: _estimate(getattr(line, part))
-                for part in ("value", "against_log", "against_reference")
+            {
+                "policy": line.policy,
+                "estimator": line.estimator,
+                "value": _estimate(line.value),
+                "against_log": _estimate(line.against_log),
+                "against_reference": _estimate(line.against_reference),
             }
             for line in result.lines
         ],
@@ -306,25 +315,30 @@ def of_logged_policy(result: LoggedPolicyValue) -> dict[str, Any]:
 
 
 def _verdict(result: Comparison, name: str) -> dict[str, Any]:
-    line = result.line(name)
-    return {
+    verdict: dict[str, Any] = {
         "policy": name,
         "settings": dict(result.settings.get(name, {})),
-        "answer": "unknown" if line is None else line.against_log.answer,
-        "estimator": None if line is None else line.estimator,
-        "gain": None if line is None else _estimate(line.against_log),
+        "answer": "unknown",
+        "estimator": None,
+        "gain": None,
         "agreement": result.agreement[name],
         "words": result.verdict(name),
     }
+    line = result.line(name)
+    if line is not None:
+        verdict["answer"] = line.against_log.answer
+        verdict["estimator"] = line.estimator
+        verdict["gain"] = _estimate(line.against_log)
+    return verdict
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
     """The numbers of an estimate that concludes, or only the reasons why it does not."""
-    known = estimate.concludes
+    numbers = dict.fromkeys(("value", "low", "high"))
+    if estimate.concludes:
+        numbers = {name: getattr(estimate, name) for name in numbers}
     return {
-        "value": estimate.value if known else None,
-        "low": estimate.low if known else None,
-        "high": estimate.high if known else None,
+        **numbers,
         "effective_rounds": estimate.effective_sample,
         "reasons": list(estimate.reasons),
     }
@@ -349,8 +363,5 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return (
-        value
-        if value is None or isinstance(value, str | int | float | bool)
-        else str(value)
-    )
+    is_plain = value is None or isinstance(value, str | int | float)
+    return value if is_plain else str(value)

@@ -24,8 +24,9 @@ import numpy as np
 import invariant_bandits
 from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.decomposition.recipes import find_recipe
+from invariant_bandits.policies.choice import SelectingPolicy
 from invariant_bandits.policies.past import ForgetsNothingWarning
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.registry import PolicySpec, find_policy
 from invariant_bandits.simulation.episodes import (
     ENVIRONMENTS,
     Environment,
@@ -87,14 +88,14 @@ def estimated_split(policy: Any, episode: KnownEpisode) -> dict[str, float]:
     }
 
 
-class PolicyProbe:
+class PolicyProbe(SelectingPolicy):
     """Plays in a policy's place and compares it with the truth in every round before it decides.
 
     A subclass says in `compare` what it notes.
     """
 
     def __init__(self, policy: Any, episode: KnownEpisode) -> None:
-        self.policy = policy
+        super().__init__(policy)
         self.means: Array = episode.means
         self.rounds = 0
 
@@ -106,7 +107,7 @@ class PolicyProbe:
         """The policy's own choice."""
         self.compare(features, self.means[self.rounds])
         self.rounds += 1
-        return int(self.policy.select(features))
+        return super().select(features)
 
     def update(self, features: Any, reward: float, **round_: Any) -> None:
         """As the policy."""
@@ -151,7 +152,7 @@ Progress = Callable[[str, int, int], None]
 class Cell:
     """One world, `horizon` rounds of it, and who plays them.
 
-    name: unique within a run, and that of its file; policies: what plays by its name, a Contender where the
+    name: unique within a run, and that of its file; policies: what plays by its name, a PolicySpec where the
     cell is stored; observe: what is noted of every policy beside its regret, an observer or one of OBSERVERS
     by its name. The rounds depend on (seed, environment, horizon) alone: adding a policy does not change
     them.
@@ -166,7 +167,7 @@ class Cell:
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result but for seed and replications, as plain data."""
         policies = {
-            name: {"kind": who.kind, **who.options}
+            name: {"kind": who.name, **who.options}
             for name, who in self.policies.items()
         }
         environment = described(self.environment)
@@ -179,7 +180,7 @@ class Cell:
         environment = dict(settings["environment"])
         kind = ENVIRONMENTS.find(environment.pop("kind")).kind
         policies = {
-            label: _contender(label, options)
+            label: _policy_spec(label, options)
             for label, options in settings["policies"].items()
         }
         return cls(
@@ -222,11 +223,7 @@ class Cell:
             for who in self.policies.values()
             if who.options.get("split") == "published"
         }
-        kinds = [
-            kind
-            for who in self.policies.values()
-            for kind in find_policy(who.kind).kinds(who.options)
-        ]
+        kinds = [kind for who in self.policies.values() for kind in who.layers()]
         return tuple(
             sorted(
                 recipes | {kind.__module__ for kind in (*kinds, type(self.environment))}
@@ -474,7 +471,7 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
         raise InputError(
             "[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]"
         )
-    policies = {name: _contender(name, options) for name, options in entries.items()}
+    policies = {name: _policy_spec(name, options) for name, options in entries.items()}
     environment = dict(_table(config.get("environment", {}), "environment"))
     worlds = _worlds(
         ENVIRONMENTS.find(environment.pop("kind", "paper")).kind, environment
@@ -493,16 +490,15 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
     return Grid(cells, replications, whole_seed(config.get("seed", 0)))
 
 
-def _contender(name: str, options: Any) -> Contender:
-    rest = dict(_table(options, f"policies.{name}"))
-    policy = find_policy(str(rest.pop("kind", name)))
-    policy.check(rest)
-    for option, value in rest.items():
+def _policy_spec(name: str, options: Any) -> PolicySpec:
+    given = dict(_table(options, f"policies.{name}"))
+    policy = find_policy(str(given.pop("kind", name))).name
+    for option, value in given.items():
         if isinstance(value, list):
             raise InputError(
                 f"policies.{name}.{option} must be one value; add an entry for each: {value}"
             )
-    return Contender(policy.name, rest)
+    return PolicySpec(policy, given).check()
 
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -14,6 +14,7 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.registry import Registry
 from invariant_bandits.simulation import paper as online_paths
 from invariant_bandits.simulation.paper import (
@@ -109,6 +110,8 @@ def described(environment: Any, *, seeded: bool = False) -> dict[str, Any]:
 class SimulatedPast(Past):
     """What a policy may know before the first online round, and beside it the truth, for oracles only.
 
+    Policies of the library do not read the truth: `build_policy` hands an oracle the split that it knows.
+
     Parameters
     ----------
     truth : Episode
@@ -120,6 +123,23 @@ class SimulatedPast(Past):
     def __init__(self, truth: Any, **known: Any) -> None:
         super().__init__(**known)
         self.truth = truth
+
+
+ORACLE, KNOWN = "oracle", "known"
+"""Values of the option `split`: the true split with an estimated component, and both true."""
+
+
+def build_policy(spec: PolicySpec, past: Past) -> Any:
+    """Return a fresh policy that knows the past, and as an oracle the true split and component."""
+    split = spec.registered().options.get("split")
+    truth = getattr(past, "truth", None)
+    if truth is not None and isinstance(split, str) and split in (ORACLE, KNOWN):
+        spec = spec.registered()
+        options = {**spec.options, "split": truth.split}
+        if split == KNOWN:
+            options["component"] = truth.component
+        spec = replace(spec, options=options)
+    return spec.build(past)
 
 
 MOST_FREE = 12
@@ -217,6 +237,8 @@ class KnownEpisode:
         Expected rewards, where they are not linear.
     outcomes : array, shape (T, K), optional
         What every action would bring, where that is not its expected reward plus noise.
+    feature_bound : float
+        Bound L on the length of a feature vector that policies are told.
     """
 
     logs: LoggedRounds
@@ -226,6 +248,7 @@ class KnownEpisode:
     windows: int = 8
     expected: Array | None = None
     outcomes: Array | None = None
+    feature_bound: float = 1.0
 
     @cached_property
     def means(self) -> Array:
@@ -245,9 +268,9 @@ class KnownEpisode:
     def past(self) -> Past:
         """What a policy may know before the first online round.
 
-        The feature bound is set to 1, as policies take the norm bound to be 1. The paper fixes neither L nor
-        M nor σ. The features and coefficients of its simulation are longer: the bounds are settings here, not
-        true bounds. The noise scale 1 is true unless the environment has another.
+        The feature bound is 1 by default, as policies take the norm bound to be 1. The paper fixes neither L
+        nor M nor σ. The features and coefficients of its simulation are longer: the bounds are settings here,
+        not true bounds. The noise scale 1 is true unless the environment has another.
         """
         return SimulatedPast(
             self,
@@ -256,7 +279,7 @@ class KnownEpisode:
             horizon=self.horizon,
             actions=int(self.offered.shape[1]),
             noise_scale=1.0,
-            feature_bound=1.0,
+            feature_bound=self.feature_bound,
             delta=1.0 / self.horizon if self.horizon > 1 else None,
         )
 
@@ -392,9 +415,7 @@ class PaperEpisodes:
                 np.broadcast_to(actions, (horizon, self.fixed_actions, p))
             )
         root = self.world.covariance_root(logs.basis, rng)
-        return np.asarray(
-            rng.standard_normal((horizon, self.world.actions, p)) @ root.T
-        )
+        return rng.standard_normal((horizon, self.world.actions, p)) @ root.T
 
     def _coefficients(
         self, logs: LoggedRounds, horizon: int, rng: np.random.Generator
@@ -413,7 +434,7 @@ class PaperEpisodes:
                 self.violation * direction / np.linalg.norm(direction)
             )
         inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
-        return np.asarray(inner @ logs.basis.T)
+        return inner @ logs.basis.T
 
     def _residual_path(
         self,

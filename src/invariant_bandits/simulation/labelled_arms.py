@@ -53,9 +53,9 @@ class ArmLogs:
     """
 
     contexts: Array
-    arms: np.ndarray[Any, Any]
+    arms: Array
     rewards: Array
-    windows: np.ndarray[Any, Any]
+    windows: Array
     count: int
     truth: Array
     drifting: tuple[tuple[int, int], ...]

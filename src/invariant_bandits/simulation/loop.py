@@ -28,15 +28,15 @@ from invariant_bandits.checks import (
     whole_seed,
 )
 from invariant_bandits.optional import require
-from invariant_bandits.policies.base import Policy, learn_from, resolved_options
-from invariant_bandits.policies.registry import (
-    Contender,
-    Maker,
+from invariant_bandits.policies.base import resolved_options
+from invariant_bandits.policies.choice import as_policy
+from invariant_bandits.policies.registry import PolicySpec, name_of, policy_specs
+from invariant_bandits.simulation.episodes import (
+    Environment,
+    Episode,
     build_policy,
-    checked_makers,
-    name_of,
+    past_of,
 )
-from invariant_bandits.simulation.episodes import Environment, Episode, past_of
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +51,7 @@ Observer: TypeAlias = Callable[[Any, Any], Mapping[str, float]]
 
 
 def simulate(
-    policies: Mapping[str, Maker | str] | Sequence[str],
+    policies: Mapping[str, Any] | Sequence[Any],
     environment: Environment,
     horizon: int,
     replications: int,
@@ -70,7 +70,7 @@ def simulate(
         Names of registered policies, or for every name a maker: a function that returns a new policy. A maker
         (function that returns a policy) takes a Past, which holds what is known before the first round, or no
         argument. If `policies` is a mapping, its values may also be names of registered policies. Only
-        policies that may know the truth should read the true coefficients, `past.truth`.
+        makers of oracles should read the true coefficients, `past.truth`.
     environment : Environment
         Object that draws the episodes. Regret is measured by the episode's expected rewards (`means`) or,
         without them, by the realised rewards. The entry `settings["regret"]` of the result says whether
@@ -104,7 +104,7 @@ def simulate(
     >>> sorted(result.regret), result.regret["auto-isd"].shape
     (['auto-isd', 'linucb'], (2, 50))
     """
-    makers = checked_makers(policies)
+    specs = policy_specs(policies)
     replications = whole_number("replications", replications, 1)
     seed = whole_seed(seed)
     jobs = min(whole_number("jobs", jobs, 1), replications)
@@ -126,9 +126,9 @@ def simulate(
         try:
             episode = environment.draw(horizon, np.random.default_rng(repetition))
             _check_episode(episode, horizon)
-            for name, maker in makers.items():
+            for name, spec in specs.items():
                 doing = f"playing policy {name!r} in"
-                made, warned = _made(maker, past_of(episode))
+                made, warned = _made(spec, past_of(episode))
                 options = resolved_options(made)
                 policy = watch(made, episode)
                 path = play(policy, episode)
@@ -158,7 +158,7 @@ def simulate(
             progress(done, replications)
     world: Any = environment
     fields = asdict(world) if hasattr(world, "__dataclass_fields__") else {}
-    plays = {name: [outcome[name] for outcome in outcomes] for name in makers}
+    plays = {name: [outcome[name] for outcome in outcomes] for name in specs}
     knows_means = all(play.knows_means for of in plays.values() for play in of)
     regret: dict[str, Array] = {}
     observations: dict[str, dict[str, Array]] = {}
@@ -176,7 +176,7 @@ def simulate(
             "replications": replications,
             "regret": EXPECTED if knows_means else REALISED,
             "policies": {
-                name: _played_by(makers[name], of) for name, of in plays.items()
+                name: _played_by(specs[name], of) for name, of in plays.items()
             },
             "environment": {
                 "class": type(environment).__name__,
@@ -207,10 +207,10 @@ class _Played(NamedTuple):
     warned: Sequence[tuple[type[Warning], str]]
 
 
-def _made(maker: Maker, past: Any) -> tuple[Any, list[tuple[type[Warning], str]]]:
+def _made(spec: PolicySpec, past: Any) -> tuple[Any, list[tuple[type[Warning], str]]]:
     """Return a fresh policy, and the warnings of making it, which a worker process cannot show."""
     with warnings.catch_warnings(record=True) as caught:
-        policy = build_policy(maker, past)
+        policy = build_policy(spec, past)
     return policy, [(warning.category, str(warning.message)) for warning in caught]
 
 
@@ -230,10 +230,11 @@ def _kind_of(policy: Any) -> str:
     try:
         return name_of(policy)
     except InputError:
-        return f"{type(policy).__module__}.{type(policy).__qualname__}"
+        kind = type(policy)
+        return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _played_by(maker: Maker, plays: Sequence[_Played]) -> dict[str, Any]:
+def _played_by(spec: PolicySpec, plays: Sequence[_Played]) -> dict[str, Any]:
     """Return what played under a name: its kind, the options that were given, and all with their values.
 
     Options that were estimated from the logs of each repetition, and differ, have the value "by repetition".
@@ -243,14 +244,9 @@ def _played_by(maker: Maker, plays: Sequence[_Played]) -> dict[str, Any]:
     for name, value in first.items():
         if any(play.options.get(name) != value for play in plays):
             resolved[name] = BY_REPETITION
-    given: dict[str, Any] = {}
-    kind = plays[0].kind
-    if isinstance(maker, Contender):
-        given = dict(maker.options)
-        kind = maker.kind
     return {
-        "kind": kind,
-        "options": json.loads(json.dumps(given, default=str)),
+        "kind": spec.name if spec.kind is None else plays[0].kind,
+        "options": json.loads(json.dumps(dict(spec.options), default=str)),
         "resolved": resolved,
     }
 
@@ -276,14 +272,14 @@ def _observations(rows: list[Mapping[str, float]]) -> dict[str, Array]:
     }
 
 
-def play(policy: Policy, episode: Episode) -> Array:
+def play(policy: Any, episode: Episode) -> Array:
     """Play one policy through all rounds of an episode: it decides and learns.
 
     The policy sees copies of the features: one that changes them leaves the rounds of the others alone.
 
     Parameters
     ----------
-    policy : Policy
+    policy : Policy, or an object with `select` and `update`
         Hand over a fresh one.
     episode : Episode
         T online rounds.
@@ -296,8 +292,9 @@ def play(policy: Policy, episode: Episode) -> Array:
     means = getattr(episode, "means", None)
     means = episode.rewards if means is None else means
     rewards = episode.rewards.tolist()
+    policy = as_policy(policy)
     select = policy.select
-    update = learn_from(policy)
+    update = policy.update
     count = means.shape[1]
     actions = []
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):

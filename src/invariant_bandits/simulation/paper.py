@@ -45,7 +45,7 @@ class LoggedRounds:
     """
 
     offered: Array
-    actions: np.ndarray[Any, Any]
+    actions: Array
     rewards: Array
     coefficients: Array
     split: Split
@@ -71,6 +71,9 @@ class PaperWorld:
 
     In a random orthogonal basis, the features have a block-diagonal covariance matrix. Coefficients drift in
     some blocks of the covariance matrix and are stable in the other blocks.
+
+    The defaults follow the script of the paper's authors. The text has two blocks, a time that runs from −1
+    to 0 in the logs, and no scaled start; the experiments of the reproduction play both.
 
     Parameters
     ----------
@@ -142,7 +145,8 @@ class PaperWorld:
                 raise InputError(
                     f"{name} must exceed 2 to have a covariance, got {freedom}"
                 )
-        varying, blocks = self.varying_blocks, range(len(self.blocks))
+        varying = self.varying_blocks
+        blocks = range(len(self.blocks))
         if len(set(varying)) < len(varying) or not set(varying) <= set(blocks):
             raise InputError(
                 f"varying must index different ones of {len(blocks)} blocks, got {self.varying}"
@@ -213,7 +217,8 @@ class PaperWorld:
 
     def moving_coordinates(self) -> list[int]:
         """Indices of the drifting coordinates, in the hidden basis."""
-        sizes, varying = self.blocks, self.varying_blocks
+        sizes = self.blocks
+        varying = self.varying_blocks
         return [
             sum(sizes[:block]) + j for block in varying for j in range(sizes[block])
         ]
@@ -256,11 +261,11 @@ class PaperWorld:
                 random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
                 for size in self.blocks
             ]
-        return np.asarray(basis @ block_diag(*roots))
+        return basis @ block_diag(*roots)
 
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
-    ) -> tuple[np.ndarray[Any, Any], Array | None]:
+    ) -> tuple[Array, Array | None]:
         """Draw logged actions (n,) and their probabilities (n,), None if the policy is deterministic."""
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
@@ -297,7 +302,7 @@ def check_counts(environment: Any, **least: int) -> None:
         whole_number(name, getattr(environment, name), smallest)
 
 
-def regimes_of(rounds: int, regimes: int) -> np.ndarray[Any, Any]:
+def regimes_of(rounds: int, regimes: int) -> Array:
     """The regime, from 0, of every logged round (rounds,): equally long ones follow each other."""
     return np.arange(rounds) * regimes // rounds
 

@@ -76,7 +76,8 @@ def banner_log(
     """
     rng = np.random.default_rng((seed, 1) if next_week else seed)
     before, rows = (rounds, rounds // 8) if next_week else (0, rounds)
-    share, times = (before + np.arange(rows)) / rounds, _times(rounds, before, rows)
+    share = (before + np.arange(rows)) / rounds
+    times = _times(rounds, before, rows)
     rounds = rows
     age = rng.normal(40.0, 12.0, rounds)
     device = rng.choice(3, rounds, p=(0.35, 0.5, 0.15))

@@ -268,7 +268,8 @@ class FixedArms:
         self, count: int, values: Array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
         """Features (count, K, p) and expected rewards (count, K) of so many rounds."""
-        K, q = self.arms, self.contexts
+        K = self.arms
+        q = self.contexts
         contexts = rng.standard_normal((count, q))
         offered = np.zeros((count, K, K - 1 + K * q))
         offered[:, np.arange(1, K), np.arange(K - 1)] = 1.0

@@ -4,11 +4,14 @@ Every generator writes one file and returns a `WildLog`: the file, the role of i
 drift and the columns that give the reward away.
 """
 
+from __future__ import annotations
+
+import gzip
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +21,8 @@ from invariant_bandits.optional import pyarrow as pa
 pq: Any = LazyModule("pyarrow.parquet")
 
 START = np.datetime64("2024-01-01T00:00:00", "s")
+Change: TypeAlias = Callable[[Any], Any]
+"""Times (n,) as shares of the log's length -> what is added to a coefficient (n,)."""
 
 
 @dataclass
@@ -59,117 +64,205 @@ class WildLog:
     means: Any = None
     order: Any = None
 
-    def knowing(self, arms: Any, means: Any, share: Any) -> "WildLog":
-        """The same log with what every arm earns in every row."""
-        return replace(
-            self,
-            arms=tuple(map(str, arms)),
-            means=means,
-            order=np.argsort(share, kind="stable"),
+
+class World:
+    """A log that is being drawn: its times, then contexts, then what was chosen and earned.
+
+    Numbers are drawn in the order of the calls, so a seed always makes the same log.
+
+    Parameters
+    ----------
+    seed, rounds : int
+        Seed of all randomness, and the number of rounds n.
+    labels : sequence
+        What the log calls its A arms.
+    in_order : bool
+        Whether rounds are in the order of time.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+        Draws everything.
+    share : array, shape (n,)
+        Times as shares of the log's length.
+    chosen, arm, chances : arrays, shape (n,)
+        Once arms are chosen: their indices, their labels and their probabilities.
+    means : array, shape (n, A)
+        Once arms are chosen: what every arm earns on average.
+    """
+
+    def __init__(
+        self, seed: int, rounds: int, labels: Any, *, in_order: bool = True
+    ) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.share = self.rng.random(rounds)
+        if in_order:
+            self.share.sort()
+        self.labels = np.asarray(labels)
+        self.arms = tuple(map(str, self.labels))
+
+    def times(self, days: int) -> Any:
+        """Return the times (n,) of a log of so many days."""
+        return START + (self.share * days * 86_400).astype("timedelta64[s]")
+
+    def choose(
+        self,
+        columns: Mapping[str, Any],
+        truth: Any,
+        changes: Sequence[tuple[int, str, Change]],
+        utilities: Any = None,
+    ) -> None:
+        """Choose an arm in every round, and say what each would earn on average.
+
+        Parameters
+        ----------
+        columns : mapping of str to array, shape (n,)
+            Context by column, about 0.
+        truth : array, shape (A, 1 + columns)
+            Level and slopes of every arm when the log begins.
+        changes : sequence of (arm, column or "level", change)
+            Coefficients that drift.
+        utilities : array, shape (n, A), optional
+            What the logging policy prefers; nothing if not given.
+        """
+        truth = np.asarray(truth, float)
+        context = np.column_stack([np.ones(len(self.share)), *columns.values()])
+        names = ["level", *columns]
+        if utilities is None:
+            utilities = np.zeros((len(self.share), len(truth)))
+        self.chosen, self.chances = _choose(self.rng, utilities)
+        self.arm = self.labels[self.chosen]
+        self.means = context @ truth.T
+        for arm, name, change in changes:
+            self.means[:, arm] += change(self.share) * context[:, names.index(name)]
+        self.drifting = {(self.arms[arm], name) for arm, name, _ in changes}
+
+    def clicks(self, *ingredients: Any, **more: Any) -> Any:
+        """Choose as `choose` does, and return rewards (n,) of 0 or 1 with a logistic mean."""
+        self.choose(*ingredients, **more)
+        self.means = _sigmoid(self.means)
+        return self.rng.random(len(self.share)) < _of(self.chosen, self.means)
+
+    def amounts(self, noise: float, *ingredients: Any, **more: Any) -> Any:
+        """Choose as `choose` does, and return rewards (n,) with noise of this standard deviation."""
+        self.choose(*ingredients, **more)
+        drawn = self.rng.normal(0, noise, len(self.share))
+        return _of(self.chosen, self.means) + drawn
+
+    def log(self, path: Path, *roles: str, times: Any = None, **more: Any) -> WildLog:
+        """Return the log that was written; `roles` are the columns of time, arm, reward and propensity.
+
+        times: by which rows are in order; those that were drawn if not given. more: fields of WildLog.
+        """
+        known = zip(("time", "arm", "reward", "propensity"), roles, strict=False)
+        return WildLog(
+            path=path,
+            roles=dict(known) | more.pop("roles", {}),
+            drifting=self.drifting,
+            arms=self.arms,
+            means=self.means,
+            order=np.argsort(self.share if times is None else times, kind="stable"),
+            **more,
         )
+
+
+def jump(size: float, at: float = 0.5) -> Change:
+    """Return a break."""
+    return lambda share: np.where(share > at, size, 0.0)
+
+
+def ramp(size: float) -> Change:
+    """Return a steady change."""
+    return lambda share: size * share
+
+
+def wave(size: float) -> Change:
+    """Return a change that comes and goes."""
+    return lambda share: size * np.sin(2 * np.pi * share)
+
+
+def turn(size: float) -> Change:
+    """Return a change from one sign to the other."""
+    return lambda share: size * np.cos(np.pi * share)
 
 
 def email_campaign(folder: Path, seed: int, rounds: int = 24_000) -> WildLog:
     """Subject lines in a CSV with AM/PM times and yes/no answers; the effect of past orders on one turns."""
-    rng, share = _sorted_times(seed, rounds)
-    labels = np.array(["discount", "emoji", "plain", "question"])
-    orders, age = rng.poisson(3.0, rounds), rng.integers(18, 80, rounds)
-    mobile, loyal = rng.random(rounds) < 0.55, rng.random(rounds) < 0.4
-    chosen, chances = _choose(
-        rng, 0.6 * loyal[:, None] * np.array([1.0, 0.0, -0.5, 0.0])
-    )
-    context = np.column_stack(
-        [np.ones(rounds), (orders - 3.0) / 1.7, (age - 48.5) / 18.0, mobile, loyal]
-    )
-    truth = np.array(
+    world = World(seed, rounds, ["discount", "emoji", "plain", "question"])
+    rng = world.rng
+    orders = rng.poisson(3.0, rounds)
+    age = rng.integers(18, 80, rounds)
+    mobile = rng.random(rounds) < 0.55
+    loyal = rng.random(rounds) < 0.4
+    reward = world.clicks(
+        {
+            "past_orders": (orders - 3.0) / 1.7,
+            "age": (age - 48.5) / 18.0,
+            "mobile_app": mobile,
+            "loyalty_member": loyal,
+        },
         [
             [-0.9, 0.2, 0.0, 0.3, 0.2],
             [-1.2, 0.0, -0.3, 0.4, 0.0],
             [-1.1, 0.1, 0.2, 0.0, 0.3],
             [-0.8, 0.0, 0.0, -0.2, 0.1],
-        ]
+        ],
+        [(1, "past_orders", turn(0.5)), (3, "level", jump(-0.7, 0.55))],
+        utilities=0.6 * loyal[:, None] * np.array([1.0, 0.0, -0.5, 0.0]),
     )
-    drift = np.zeros((rounds, 4, 5))
-    drift[:, 1, 1] = 0.5 * np.cos(np.pi * share)
-    drift[:, 3, 0] = np.where(share > 0.55, -0.7, 0.0)
-    means = _sigmoid(_linear(context, truth, drift))
-    opened = rng.random(rounds) < _of(chosen, means)
     table = {
         "customer_id": rng.integers(10**6, 10**7, rounds),
-        "sent_at": [_american(time) for time in _times(share, 90)],
-        "subject_variant": labels[chosen],
+        "sent_at": written(world.times(90), "%m/%d/%Y %I:%M %p"),
+        "subject_variant": world.arm,
         "past_orders": orders,
         "age": age,
         "mobile_app": _yes_no(mobile),
         "loyalty_member": _yes_no(loyal),
-        "send_probability": chances.round(6),
-        "opened": _yes_no(opened),
+        "send_probability": world.chances.round(6),
+        "opened": _yes_no(reward),
     }
     path = _write_csv(folder / "campaign.csv", table)
-    roles = {
-        "time": "sent_at",
-        "arm": "subject_variant",
-        "reward": "opened",
-        "propensity": "send_probability",
-    }
-    log = WildLog(
-        path=path,
-        roles=roles,
-        drifting={("emoji", "past_orders"), ("question", "level")},
-    )
-    return log.knowing(labels, means, share)
+    return world.log(path, "sent_at", "subject_variant", "opened", "send_probability")
 
 
 def ride_pricing(folder: Path, seed: int, rounds: int = 200_000) -> WildLog:
     """Prices of rides in a CSV with semicolons, decimal commas and missing values; rain's effect changes."""
-    rng, share = _sorted_times(seed, rounds)
-    distance, rain = rng.gamma(2.0, 3.0, rounds), rng.exponential(1.0, rounds)
-    airport, rating = rng.random(rounds) < 0.2, rng.normal(4.6, 0.2, rounds)
-    chosen, chances = _choose(rng, 0.3 * airport[:, None] * np.arange(4.0))
-    context = np.column_stack(
-        [
-            np.ones(rounds),
-            (distance - 6.0) / 4.2,
-            rain - 1.0,
-            airport,
-            (rating - 4.6) / 0.2,
-        ]
-    )
-    truth = np.array(
+    world = World(seed, rounds, range(1, 5))
+    rng = world.rng
+    distance = rng.gamma(2.0, 3.0, rounds)
+    rain = rng.exponential(1.0, rounds)
+    airport = rng.random(rounds) < 0.2
+    rating = rng.normal(4.6, 0.2, rounds)
+    reward = world.amounts(
+        2.0,
+        {
+            "distance_km": (distance - 6.0) / 4.2,
+            "rain_mm": rain - 1.0,
+            "airport": airport,
+            "driver_rating": (rating - 4.6) / 0.2,
+        },
         [
             [1.8, 0.6, 0.0, 0.1, 0.0],
             [2.1, 0.8, 0.1, 0.2, 0.1],
             [2.2, 0.7, 0.2, 0.5, 0.0],
             [1.9, 0.5, 0.3, 0.8, 0.0],
-        ]
+        ],
+        [(2, "rain_mm", wave(0.35)), (3, "distance_km", ramp(-0.4))],
+        utilities=0.3 * airport[:, None] * np.arange(4.0),
     )
-    drift = np.zeros((rounds, 4, 5))
-    drift[:, 2, 2] = 0.35 * np.sin(2.0 * np.pi * share)
-    drift[:, 3, 1] = -0.4 * share
-    means = _linear(context, truth, drift)
-    profit = _of(chosen, means) + rng.normal(0.0, 2.0, rounds)
     table = {
         "ride_id": np.arange(500_000, 500_000 + rounds),
-        "requested": [str(time).replace("T", " ") for time in _times(share, 120)],
+        "requested": written(world.times(120)),
         "distance_km": _commas(distance.round(2)),
         "rain_mm": _without(_commas(rain.round(2)), rng, 0.03),
         "airport": airport.astype(int),
         "driver_rating": _without(_commas(rating.round(2)), rng, 0.015),
-        "price_level": chosen + 1,
-        "shown_prob": _commas(chances.round(5)),
-        "profit_eur": _commas(profit.round(2)),
+        "price_level": world.arm,
+        "shown_prob": _commas(world.chances.round(5)),
+        "profit_eur": _commas(reward.round(2)),
     }
     path = _write_csv(folder / "rides.csv", table, ";")
-    roles = {
-        "time": "requested",
-        "arm": "price_level",
-        "reward": "profit_eur",
-        "propensity": "shown_prob",
-    }
-    log = WildLog(
-        path=path, roles=roles, drifting={("3", "rain_mm"), ("4", "distance_km")}
-    )
-    return log.knowing(range(1, 5), means, share)
+    return world.log(path, "requested", "price_level", "profit_eur", "shown_prob")
 
 
 TOPICS = np.array(["culture", "politics", "science", "sport"])
@@ -182,10 +275,12 @@ def news_articles(
 
     Two levels break, and sport loses the readers who visit often.
     """
-    rng, share = _sorted_times(seed, rounds)
-    names = np.array([f"article-{number:02d}" for number in range(articles)])
+    world = World(seed, rounds, [f"article-{number:02d}" for number in range(articles)])
+    rng = world.rng
+    share = world.share
     topic = np.arange(articles) % len(TOPICS)
-    first, last = rng.uniform(-0.6, 0.8, articles), np.full(articles, np.inf)
+    first = rng.uniform(-0.6, 0.8, articles)
+    last = np.full(articles, np.inf)
     last[10:] = (first + rng.uniform(0.3, 0.6, articles))[10:]
     first[:10] = -1.0
     active = (share[:, None] >= first) & (share[:, None] <= last)
@@ -199,117 +294,85 @@ def news_articles(
     truth = np.tile(np.array([-1.3, 0.2, 0.3, -0.2]), (articles, 1))
     truth[:, 0] += rng.normal(0.0, 0.4, articles)
     drift = np.zeros((rounds, articles, 4))
-    drift[:, 2, 0] = np.where(share > 0.5, 1.3, 0.0)
-    drift[:, 7, 0] = np.where(share > 0.4, -1.4, 0.0)
-    drift[:, topic == 3, 2] = np.where(share > 0.6, -0.8, 0.0)[:, None]
-    means = _sigmoid(_linear(context, truth, drift))
-    click = rng.random(rounds) < _of(chosen, means)
+    drift[:, 2, 0] = jump(1.3)(share)
+    drift[:, 7, 0] = jump(-1.4, 0.4)(share)
+    drift[:, topic == 3, 2] = jump(-0.8, 0.6)(share)[:, None]
+    moved = np.einsum("nd,nad->na", context, drift)
+    world.means = _sigmoid(context @ truth.T + moved)
+    click = rng.random(rounds) < _of(chosen, world.means)
     dwell = np.where(click, rng.gamma(2.0, 20.0, rounds), 0.0).round(1)
-    stamps = _times(share, 60).astype("datetime64[ms]").astype(np.int64) + rng.integers(
-        0, 1000, rounds
-    )
-    path, catalogue = folder / "news.jsonl", folder / "articles.csv"
-    _write_csv(catalogue, {"article": names, "topic": TOPICS[topic]})
-    with path.open("w") as file:
-        for row in range(rounds):
-            event = {
-                "event": {
-                    "id": f"e{row:07d}",
-                    "ts": int(stamps[row]),
-                    "received": int(stamps[row]) + 40,
-                },
-                "user": {
-                    "age": int(age[row]),
-                    "visits": int(visits[row]),
-                    "phone": bool(phone[row]),
-                },
-                "shown": {
-                    "article": str(names[chosen[row]]),
-                    "prob": round(float(chances[row]), 6),
-                },
-                "feedback": {
-                    "click": int(click[row]),
-                    "dwell_seconds": float(dwell[row]),
-                },
-            }
-            file.write(json.dumps(event) + "\n")
-    roles = {
-        "time": "event.ts",
-        "arm": "shown.article",
-        "reward": "feedback.click",
-        "propensity": "shown.prob",
-        "round": "event.id",
+    stamps = milliseconds(world.times(60)) + rng.integers(0, 1000, rounds)
+    columns = {
+        "event.id": [f"e{row:07d}" for row in range(rounds)],
+        "event.ts": stamps,
+        "event.received": stamps + 40,
+        "user.age": age,
+        "user.visits": visits,
+        "user.phone": phone,
+        "shown.article": world.labels[chosen],
+        "shown.prob": chances.round(6),
+        "feedback.click": click.astype(int),
+        "feedback.dwell_seconds": dwell,
     }
-    drifting = {
-        (str(names[2]), "level"),
-        (str(names[7]), "level"),
+    catalogue = {"article": world.labels, "topic": TOPICS[topic]}
+    world.drifting = {
+        (world.arms[2], "level"),
+        (world.arms[7], "level"),
         ("topic=sport", "user.visits"),
     }
-    log = WildLog(
-        path=path,
-        roles=roles,
-        drifting=drifting,
+    return world.log(
+        write_json_lines(folder / "news.jsonl", columns),
+        *("event.ts", "shown.article", "feedback.click", "shown.prob"),
+        roles={"round": "event.id"},
+        times=stamps,
         leaking={"feedback.dwell_seconds"},
-        catalogue=catalogue,
+        catalogue=_write_csv(folder / "articles.csv", catalogue),
     )
-    return log.knowing(names, means, stamps)
 
 
 def dosing(folder: Path, seed: int, rounds: int = 30_000) -> WildLog:
     """Doses in Parquet, not in the order of time; a laboratory value was taken after the response."""
-    rng = np.random.default_rng(seed)
-    share = rng.random(rounds)
-    weight, age = rng.normal(75.0, 14.0, rounds), rng.normal(58.0, 15.0, rounds)
-    creatinine, carrier = rng.gamma(9.0, 0.11, rounds), rng.random(rounds) < 0.3
+    world = World(seed, rounds, [20, 40, 60], in_order=False)
+    rng = world.rng
+    weight = rng.normal(75.0, 14.0, rounds)
+    age = rng.normal(58.0, 15.0, rounds)
+    creatinine = rng.gamma(9.0, 0.11, rounds)
+    carrier = rng.random(rounds) < 0.3
     standard = (weight - 75.0) / 14.0
-    chosen, chances = _choose(rng, 0.5 * standard[:, None] * np.array([-1.0, 0.0, 1.0]))
-    context = np.column_stack(
-        [
-            np.ones(rounds),
-            standard,
-            (age - 58.0) / 15.0,
-            creatinine - 1.0,
-            carrier - 0.3,
-        ]
-    )
-    truth = np.array(
+    reward = world.amounts(
+        1.0,
+        {
+            "weight_kg": standard,
+            "age_years": (age - 58.0) / 15.0,
+            "creatinine": creatinine - 1.0,
+            "genotype": carrier - 0.3,
+        },
         [
             [0.3, -0.5, 0.1, 0.0, 0.0],
             [0.5, 0.0, -0.1, 0.3, -0.2],
             [0.4, 0.5, -0.2, 0.0, -0.6],
-        ]
+        ],
+        [(2, "genotype", jump(0.9, 0.6))],
+        utilities=0.5 * standard[:, None] * np.array([-1.0, 0.0, 1.0]),
     )
-    drift = np.zeros((rounds, 3, 5))
-    drift[:, 2, 4] = np.where(share > 0.6, 0.9, 0.0)
-    means = _linear(context, truth, drift)
-    response = _of(chosen, means) + rng.normal(0.0, 1.0, rounds)
     table = {
         "patient_id": rng.integers(0, 4000, rounds),
-        "visit_time": _times(share, 300).astype("datetime64[us]"),
+        "visit_time": world.times(300).astype("datetime64[us]"),
         "weight_kg": weight.round(1),
         "age_years": age.round(0),
         "creatinine": creatinine.round(3),
         "genotype": np.where(carrier, "variant carrier", "wild type"),
-        "dose_mg": np.array([20, 40, 60])[chosen],
-        "assigned_with": chances,
-        "followup_score": (response + rng.normal(0.0, 0.05, rounds)).round(3),
-        "response": response.round(3),
+        "dose_mg": world.arm,
+        "assigned_with": world.chances,
+        "followup_score": (reward + rng.normal(0.0, 0.05, rounds)).round(3),
+        "response": reward.round(3),
     }
-    path = folder / "dosing.parquet"
-    pq.write_table(pa.table(table), path, row_group_size=10_000)
-    roles = {
-        "time": "visit_time",
-        "arm": "dose_mg",
-        "reward": "response",
-        "propensity": "assigned_with",
-    }
-    log = WildLog(
-        path=path,
-        roles=roles,
-        drifting={("60", "genotype")},
+    return world.log(
+        write_parquet(folder / "dosing.parquet", table, row_group_size=10_000),
+        *("visit_time", "dose_mg", "response", "assigned_with"),
+        times=world.times(300),
         leaking={"followup_score"},
     )
-    return log.knowing((20, 40, 60), means, _times(share, 300))
 
 
 def call_centre(
@@ -319,45 +382,42 @@ def call_centre(
 
     Nothing says which of them it is. `drifts` scales how far the two effects move.
     """
-    rng, share = _sorted_times(seed, rounds)
-    guides = np.array(["Kurz", "Länger", "Persönlich"])
+    world = World(seed, rounds, ["Kurz", "Länger", "Persönlich"])
+    rng = world.rng
     regions = np.array(["Nord", "Ost", "Süd", "West"])
-    tenure, calls = rng.gamma(2.0, 18.0, rounds), rng.poisson(1.2, rounds)
+    tenure = rng.gamma(2.0, 18.0, rounds)
+    calls = rng.poisson(1.2, rounds)
     region = rng.integers(0, 4, rounds)
-    chosen, _ = _choose(rng, np.zeros((rounds, 3)))
-    context = np.column_stack(
-        [np.ones(rounds), (tenure - 36.0) / 25.0, (calls - 1.2) / 1.1]
+    reward = world.clicks(
+        {
+            "Tenure (months)": (tenure - 36.0) / 25.0,
+            "Earlier calls": (calls - 1.2) / 1.1,
+        },
+        [[-1.4, 0.2, -0.2], [-1.2, 0.0, 0.0], [-1.0, 0.3, -0.1]],
+        [
+            (2, "level", jump(-0.9 * drifts)),
+            (0, "Tenure (months)", turn(0.55 * drifts)),
+        ],
     )
-    truth = np.array([[-1.4, 0.2, -0.2], [-1.2, 0.0, 0.0], [-1.0, 0.3, -0.1]])
-    drift = np.zeros((rounds, 3, 3))
-    drift[:, 2, 0] = np.where(share > 0.5, -0.9 * drifts, 0.0)
-    drift[:, 0, 1] = 0.55 * drifts * np.cos(np.pi * share)
-    means = _sigmoid(_linear(context, truth, drift))
-    sale = rng.random(rounds) < _of(chosen, means)
-    minutes = np.where(sale, rng.gamma(6.0, 2.0, rounds), 0.0)
+    minutes = np.where(reward, rng.gamma(6.0, 2.0, rounds), 0.0)
     table = {
         "Call ID": np.arange(1, rounds + 1) + 70_000,
-        "Call date": [_german(time) for time in _times(share, 180)],
-        "Guide": guides[chosen],
+        "Call date": written(world.times(180), "%d.%m.%Y %H:%M"),
+        "Guide": world.arm,
         "Region": regions[region],
         "Tenure (months)": _commas(tenure.round(1)),
         "Earlier calls": calls,
         "Contract minutes": _commas(minutes.round(1)),
-        "Sale": _yes_no(sale),
+        "Sale": _yes_no(reward),
     }
-    path = _write_csv(folder / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n")
-    roles = {"time": "Call date", "arm": "Guide", "reward": "Sale", "round": "Call ID"}
-    drifting = {("Persönlich", "level"), ("Kurz", "Tenure (months)")}
-    options = {"arm": "Guide"}
-    log = WildLog(
-        path=path,
-        roles=roles,
-        drifting=drifting,
+    return world.log(
+        _write_csv(folder / "calls.csv", table, ";", "cp1252", "sep=;\r\n", "\r\n"),
+        *("Call date", "Guide", "Sale"),
+        roles={"round": "Call ID"},
         leaking={"Contract minutes"},
-        options=options,
+        options={"arm": "Guide"},
         candidates={"Guide", "Region"},
     )
-    return log.knowing(guides, means, share)
 
 
 def weak_call_centre(folder: Path, seed: int, rounds: int = 20_000) -> WildLog:
@@ -372,147 +432,114 @@ def weaker_call_centre(folder: Path, seed: int, rounds: int = 20_000) -> WildLog
 
 def loyalty_coupons(folder: Path, seed: int, rounds: int = 40_000) -> WildLog:
     """Coupons that a till prints, with what they were worth when they came back; families tire of points."""
-    rng, share = _sorted_times(seed, rounds)
-    coupons = np.array(["10 % off", "2 for 1", "double points"])
+    world = World(seed, rounds, ["10 % off", "2 for 1", "double points"])
+    rng = world.rng
     formats = np.array(["city", "express", "hypermarket"])
-    basket, weeks = rng.gamma(3.0, 14.0, rounds), rng.geometric(0.35, rounds)
-    household, store = rng.integers(1, 6, rounds), rng.integers(0, 3, rounds)
-    chosen, chances = _choose(
-        rng, 0.4 * (household >= 3)[:, None] * np.array([0.0, 1.0, 0.5])
-    )
-    context = np.column_stack(
-        [
-            np.ones(rounds),
-            (basket - 42.0) / 24.0,
-            (weeks - 2.9) / 2.3,
-            (household - 3.0) / 1.4,
-            store == 2,
-        ]
-    )
-    truth = np.array(
+    basket = rng.gamma(3.0, 14.0, rounds)
+    weeks = rng.geometric(0.35, rounds)
+    household = rng.integers(1, 6, rounds)
+    store = rng.integers(0, 3, rounds)
+    reward = world.clicks(
+        {
+            "basket_eur": (basket - 42.0) / 24.0,
+            "weeks_since_visit": (weeks - 2.9) / 2.3,
+            "household_size": (household - 3.0) / 1.4,
+            "store_format": store == 2,
+        },
         [
             [-1.2, 0.3, -0.1, 0.0, 0.2],
             [-1.0, 0.1, 0.0, 0.4, 0.0],
             [-1.1, 0.2, 0.1, 0.3, 0.1],
-        ]
+        ],
+        [(2, "household_size", jump(-0.6, 0.45)), (0, "level", ramp(-0.8))],
+        utilities=0.4 * (household >= 3)[:, None] * np.array([0.0, 1.0, 0.5]),
     )
-    drift = np.zeros((rounds, 3, 5))
-    drift[:, 2, 3] = np.where(share > 0.45, -0.6, 0.0)
-    drift[:, 0, 0] = -0.8 * share
-    means = _sigmoid(_linear(context, truth, drift))
-    redeemed = rng.random(rounds) < _of(chosen, means)
-    worth = np.where(redeemed, rng.gamma(4.0, 1.2, rounds).round(2).astype(str), "")
+    worth = rng.gamma(4.0, 1.2, rounds).round(2).astype(str)
     table = {
         "card_number": rng.integers(10**9, 10**10, rounds),
-        "printed_at": [str(time).replace("T", " ")[:16] for time in _times(share, 200)],
+        "printed_at": written(world.times(200), "%Y-%m-%d %H:%M"),
         "store_format": formats[store],
         "basket_eur": basket.round(2),
         "weeks_since_visit": weeks,
         "household_size": household,
-        "coupon": coupons[chosen],
-        "coupon_chance": chances.round(5),
-        "redeemed": redeemed.astype(int),
-        "redeemed_value": worth,
+        "coupon": world.arm,
+        "coupon_chance": world.chances.round(5),
+        "redeemed": reward.astype(int),
+        "redeemed_value": np.where(reward, worth, ""),
     }
-    path = _write_csv(folder / "coupons.csv", table)
-    roles = {
-        "time": "printed_at",
-        "arm": "coupon",
-        "reward": "redeemed",
-        "propensity": "coupon_chance",
-    }
-    drifting = {("double points", "household_size"), ("10 % off", "level")}
-    return WildLog(
-        path=path, roles=roles, drifting=drifting, leaking={"redeemed_value"}
-    ).knowing(coupons, means, share)
+    return world.log(
+        _write_csv(folder / "coupons.csv", table),
+        *("printed_at", "coupon", "redeemed", "coupon_chance"),
+        leaking={"redeemed_value"},
+    )
 
 
 def ad_bidding(folder: Path, seed: int, rounds: int = 80_000) -> WildLog:
     """Factors on bids for advertisements in Parquet; a lost auction has no price and no margin."""
-    rng, share = _sorted_times(seed, rounds)
-    factors = np.array([0.8, 1.0, 1.25])
+    world = World(seed, rounds, [0.8, 1.0, 1.25])
+    world.arms = ("0.8", "1", "1.25")
+    rng = world.rng
     sites = np.array(["forum", "games", "news", "weather"])
     floor = rng.gamma(4.0, 0.3, rounds)
     seen = rng.poisson(2.0, rounds)
     site = rng.integers(0, 4, rounds)
     phone = rng.random(rounds) < 0.65
-    chosen, chances = _choose(rng, 0.4 * phone[:, None] * np.array([0.5, 0.0, -0.5]))
-    context = np.column_stack(
-        [np.ones(rounds), floor - 1.2, (seen - 2.0) / 1.4, phone - 0.65, site == 1]
-    )
-    truth = np.array(
+    world.choose(
+        {
+            "floor_cpm": floor - 1.2,
+            "seen_today": (seen - 2.0) / 1.4,
+            "device": phone - 0.65,
+            "site_category": site == 1,
+        },
         [
             [0.5, 0.1, 0.0, 0.1, 0.0],
             [0.6, -0.2, -0.1, 0.0, 0.2],
             [0.5, -0.4, -0.2, 0.2, 0.4],
-        ]
+        ],
+        [(1, "floor_cpm", jump(-0.6)), (2, "device", wave(0.4))],
+        utilities=0.4 * phone[:, None] * np.array([0.5, 0.0, -0.5]),
     )
-    drift = np.zeros((rounds, 3, 5))
-    drift[:, 1, 1] = np.where(share > 0.5, -0.6, 0.0)
-    drift[:, 2, 3] = 0.4 * np.sin(2.0 * np.pi * share)
-    means, wins = _linear(context, truth, drift), rng.random(rounds) < 0.5
-    margin = np.where(
-        wins, 2.0 * _of(chosen, means) + rng.normal(0.0, 0.6, rounds), 0.0
-    )
+    wins = rng.random(rounds) < 0.5
+    won = 2.0 * _of(world.chosen, world.means) + rng.normal(0.0, 0.6, rounds)
     price = (floor + rng.gamma(2.0, 0.4, rounds)).round(3)
     table = {
         "auction_id": [f"{value:016x}" for value in rng.integers(0, 2**62, rounds)],
-        "bid_ts": _times(share, 45).astype("datetime64[us]"),
+        "bid_ts": world.times(45).astype("datetime64[us]"),
         "site_category": sites[site],
         "floor_cpm": floor.round(3),
         "seen_today": seen,
         "device": np.where(phone, "phone", "desktop"),
-        "bid_factor": factors[chosen],
-        "exploration_prob": chances,
+        "bid_factor": world.arm,
+        "exploration_prob": world.chances,
         "clearing_cpm": pa.array(price, mask=~wins),
-        "margin": margin.round(4),
+        "margin": np.where(wins, won, 0.0).round(4),
     }
-    path = folder / "bids.parquet"
-    pq.write_table(pa.table(table), path)
-    roles = {
-        "time": "bid_ts",
-        "arm": "bid_factor",
-        "reward": "margin",
-        "propensity": "exploration_prob",
-    }
-    drifting = {("1", "floor_cpm"), ("1.25", "device")}
-    return WildLog(
-        path=path, roles=roles, drifting=drifting, leaking={"clearing_cpm"}
-    ).knowing(("0.8", "1", "1.25"), means, share)
+    return world.log(
+        write_parquet(folder / "bids.parquet", table),
+        *("bid_ts", "bid_factor", "margin", "exploration_prob"),
+        leaking={"clearing_cpm"},
+    )
 
 
-WILD_LOGS: dict[str, Callable[..., WildLog]] = {
-    maker.__name__: maker
-    for maker in (email_campaign, ride_pricing, news_articles, dosing, call_centre)
-}
-OTHER_LOGS: dict[str, Callable[..., WildLog]] = {
-    maker.__name__: maker
-    for maker in (weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
-}
+def by_name(*makers: Callable[..., WildLog]) -> dict[str, Callable[..., WildLog]]:
+    """Return generators under their names."""
+    return {maker.__name__: maker for maker in makers}
+
+
+WILD_LOGS = by_name(email_campaign, ride_pricing, news_articles, dosing, call_centre)
+OTHER_LOGS = by_name(weak_call_centre, weaker_call_centre, loyalty_coupons, ad_bidding)
 """Weaker drift, and two kinds whose column names were chosen without regard to the usual names of roles."""
 
 
-def _sorted_times(seed: int, rounds: int) -> tuple[Any, Any]:
-    """Return a generator and the times (n,) of the rounds, as shares of the log's length."""
-    rng = np.random.default_rng(seed)
-    return rng, np.sort(rng.random(rounds))
-
-
 def _choose(rng: Any, utilities: Any, active: Any = None) -> tuple[Any, Any]:
-    """Draw an arm per row from a softmax with a floor; (its place, its probability)."""
-    weights = np.exp(utilities) * (1.0 if active is None else active)
-    allowed = np.ones_like(weights) if active is None else active.astype(float)
-    chances = 0.7 * weights / weights.sum(
-        axis=1, keepdims=True
-    ) + 0.3 * allowed / allowed.sum(axis=1, keepdims=True)
-    chosen = (
-        rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]
-    ).sum(axis=1)
-    return chosen, chances[np.arange(len(chances)), chosen]
-
-
-def _linear(context: Any, truth: Any, drift: Any) -> Any:
-    return context @ truth.T + np.einsum("nd,nad->na", context, drift)
+    """Draw an arm per row from a softmax with a floor; (its index, its probability)."""
+    allowed = np.ones_like(utilities) if active is None else active.astype(float)
+    weights = np.exp(utilities) * allowed
+    chances = 0.7 * weights / weights.sum(axis=1, keepdims=True)
+    chances += 0.3 * allowed / allowed.sum(axis=1, keepdims=True)
+    beyond = rng.random(len(chances))[:, None] > np.cumsum(chances, axis=1)[:, :-1]
+    chosen = beyond.sum(axis=1)
+    return chosen, _of(chosen, chances)
 
 
 def _of(chosen: Any, means: Any) -> Any:
@@ -523,16 +550,14 @@ def _sigmoid(values: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-values))
 
 
-def _times(share: Any, days: int) -> Any:
-    return START + (share * days * 86_400).astype("timedelta64[s]")
+def written(times: Any, form: str = "%Y-%m-%d %H:%M:%S") -> list[str]:
+    """Return times as text in a form of strftime."""
+    return [time.strftime(form) for time in times.tolist()]
 
 
-def _american(time: Any) -> str:
-    return str(time.item().strftime("%m/%d/%Y %I:%M %p"))
-
-
-def _german(time: Any) -> str:
-    return str(time.item().strftime("%d.%m.%Y %H:%M"))
+def milliseconds(times: Any) -> Any:
+    """Return times (n,) in milliseconds since 1970."""
+    return times.astype("datetime64[ms]").astype(np.int64)
 
 
 def _yes_no(flags: Any) -> Any:
@@ -559,4 +584,32 @@ def _write_csv(
     columns = [list(map(str, values)) for values in table.values()]
     lines = [sign.join(table), *map(sign.join, zip(*columns, strict=True))]
     path.write_bytes((head + end.join(lines) + end).encode(encoding))
+    return path
+
+
+def write_parquet(path: Path, table: dict[str, Any], **options: Any) -> Path:
+    """Write columns to a Parquet file."""
+    pq.write_table(pa.table(table), path, **options)
+    return path
+
+
+def write_json_lines(path: Path, columns: dict[str, Any]) -> Path:
+    """Write a JSON line per row, packed if the path says so.
+
+    A name such as "user.age" is the field "age" of the object "user".
+    """
+    values = [
+        column.tolist() if isinstance(column, np.ndarray) else column
+        for column in columns.values()
+    ]
+    lines = []
+    for row in zip(*values, strict=True):
+        line: dict[str, Any] = {}
+        for name, value in zip(columns, row, strict=True):
+            group, _, last = name.rpartition(".")
+            inside = line.setdefault(group, {}) if group else line
+            inside[last] = value
+        lines.append(f"{json.dumps(line)}\n")
+    text = "".join(lines).encode()
+    path.write_bytes(gzip.compress(text, 1) if path.suffix == ".gz" else text)
     return path

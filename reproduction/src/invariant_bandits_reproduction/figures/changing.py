@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports.plots import regret_chart
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -23,7 +23,7 @@ from invariant_bandits_reproduction.figures.experiment import (
     Panel,
     PublishedResult,
 )
-from invariant_bandits_reproduction.figures.stationary import LOGGED_CELLS
+from invariant_bandits_reproduction.figures.stationary import CODE
 from invariant_bandits_reproduction.regret_claims import (
     BootstrapTest,
     Results,
@@ -47,10 +47,10 @@ ROTATION = Cell(
     horizon=500,
     policies={
         **named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY),
-        SW: Contender("sw-linucb", {"window": 25}),
-        D: Contender("d-linucb", {"discount": 0.85}),
-        ISD_SW: Contender("isd-linucb", {"split": "oracle", "window": 25}),
-        ISD_SW_ESTIMATED: Contender("isd-linucb", {"window": 25}),
+        SW: PolicySpec("sw-linucb", {"window": 25}),
+        D: PolicySpec("d-linucb", {"discount": 0.85}),
+        ISD_SW: PolicySpec("isd-linucb", {"split": "oracle", "window": 25}),
+        ISD_SW_ESTIMATED: PolicySpec("isd-linucb", {"window": 25}),
         **named(who.AUTO),
     },
     observe="split",
@@ -117,7 +117,7 @@ EXPERIMENTS.add(
     )
 )
 
-UNBROKEN = LOGGED_CELLS[3500]
+UNBROKEN = CODE.logged[3500]
 """The cell of the paper in which invariance holds, with as many logged rounds."""
 FACING_VIOLATION = named(
     who.LINUCB,
@@ -242,8 +242,8 @@ def _played_cell(name: str, environment: PaperEpisodes) -> Cell:
 
 
 WORLDS = {
-    "the paper (T0 = 1,000)": LOGGED_CELLS[1000],
-    "the paper (T0 = 8,000)": LOGGED_CELLS[8000],
+    "the paper (T0 = 1,000)": CODE.logged[1000],
+    "the paper (T0 = 8,000)": CODE.logged[8000],
     "stable part jumps by 2": VIOLATED["jump"][2.0],
     "stable part creeps by 2": VIOLATED["creep"][2.0],
     "fast rotation online": ROTATION,
@@ -276,7 +276,7 @@ WORLDS = {
         "fixed-actions",
         PaperEpisodes(logged=3500, fixed_actions=20),
         1000,
-        {**named(*PLAYED), AUTO_FREE: Contender("auto-isd", {"caution": None})},
+        {**named(*PLAYED), AUTO_FREE: PolicySpec("auto-isd", {"caution": None})},
     ),
 }
 """With fixed actions caution None is recommended: both play there."""

@@ -25,6 +25,14 @@ REPORT_ORDER = (
     "projection-error",
     "dimension-comparison",
     "logged-rounds-comparison",
+    "printed-residual-dimension",
+    "printed-dimension",
+    "printed-logged-rounds",
+    "printed-projection-error",
+    "printed-dimension-comparison",
+    "printed-logged-rounds-comparison",
+    "epochs",
+    "horizon",
     "fast-rotation",
     "violated-invariance",
     "lower-bound",
@@ -153,6 +161,8 @@ class Experiment:
         Results -> row -> column -> words: a table that the figure does not show.
     panels : tuple of Panel
         What the figure shows, where they say all of it.
+    is_slow : bool
+        Whether it is played only where it is named.
     """
 
     name: str
@@ -166,6 +176,7 @@ class Experiment:
     levels: tuple[PublishedResult, ...] = ()
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
     panels: tuple[Panel, ...] = ()
+    is_slow: bool = False
 
     def points(self, results: Results) -> list[Point]:
         """Return every point of the figure's panels."""
@@ -183,13 +194,14 @@ EXPERIMENTS: Registry[Experiment] = Registry(
 
 
 def chosen(names: Iterable[str]) -> list[Experiment]:
-    """The experiments of these names in their order, all of them in that of the report if there is none."""
+    """The experiments of these names in their order, or those that are not slow in that of the report."""
     names = list(dict.fromkeys(names))
     if names:
         return [EXPERIMENTS.find(name) for name in names]
     order = {name: index for index, name in enumerate(REPORT_ORDER)}
     return sorted(
-        EXPERIMENTS, key=lambda experiment: order.get(experiment.name, len(order))
+        (experiment for experiment in EXPERIMENTS if not experiment.is_slow),
+        key=lambda experiment: order.get(experiment.name, len(order)),
     )
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.policies.radii import regret_lower_bound
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import HypercubeEpisodes, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -136,9 +136,9 @@ def coverage_cell(name: str, environment: PaperEpisodes, horizon: int) -> Cell:
         "norm_bound": TRUE_BOUND,
         "noise_scale": environment.world.noise_scale,
     }
-    policies = {who.LINUCB: Contender("linucb", bounds)}
+    policies = {who.LINUCB: PolicySpec("linucb", bounds)}
     for policy, options in COVERED_SPLITS.items():
-        policies[policy] = Contender("isd-linucb", {**options, **bounds})
+        policies[policy] = PolicySpec("isd-linucb", {**options, **bounds})
     return Cell(f"coverage-{name}", environment, horizon, policies, observe="coverage")
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -104,6 +104,9 @@ class AffineLinUCB(LinearPolicy):
     [2.8, 1.0]
     """
 
+    needs = ("noise_scale", "feature_bound", "delta")
+    starting: ClassVar[tuple[str, ...]] = ("rank", "memory")
+
     def __init__(self, center: Any, axes: Any, **rest: Any) -> None:
         self.center = finite_array("center", center, ("p",)).copy()
         empty = np.zeros((len(self.center), 0))
@@ -130,7 +133,7 @@ class AffineLinUCB(LinearPolicy):
             [along * np.sqrt(sizes), others * (OFF_SUBSPACE * np.sqrt(sizes.min()))]
         )
         length = float(np.sqrt(along.shape[1]))
-        settings = past.settings() | {
+        settings = cls.known_from(past) | {
             "ridge": past.noise_scale**2,
             "norm_bound": length,
         }

@@ -109,6 +109,8 @@ class InvariantSetPolicy(AffineLinUCB):
     [1.0, 0.0]
     """
 
+    starting = ("level", "memory")
+
     @classmethod
     def from_past(cls, past: Past, *, level: float = 0.01, **options: Any) -> Self:
         """Find the best set of features with equal coefficients in all windows (periods) of the logs and
@@ -121,7 +123,7 @@ class InvariantSetPolicy(AffineLinUCB):
         invariant = [fit for fit in fitted_sets(past.moments) if fit.p_value >= level]
         best = max(invariant, key=lambda fit: fit.explained, default=None)
         center = np.zeros(past.dim) if best is None else best.coefficients
-        return cls(center, (), **{**past.settings(), **options})
+        return cls(center, (), **{**cls.known_from(past), **options})
 
     @classmethod
     def state_schema(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Self
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from invariant_bandits.checks import Array, probability, whole_number
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import ComposedPolicy
+from invariant_bandits.policies.base import BasePolicy, Option
+from invariant_bandits.policies.choice import Choice
 from invariant_bandits.policies.linear import LinUCB
-from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
 from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, prefixed, under
 
@@ -19,7 +19,7 @@ INNER = "inner."
 
 
 @register_policy("latent-ar-linucb")
-class LatentARLinUCB(ComposedPolicy):
+class LatentARLinUCB(BasePolicy):
     """LinUCB for coefficients that follow a hidden autoregressive state (Trella et al. 2024).
 
     The expected reward of an action with features φ is φᵀ(γ + z·b), where γ and b are fixed coefficients and
@@ -48,35 +48,37 @@ class LatentARLinUCB(ComposedPolicy):
     0
     """
 
-    options = shown = ("dim", "decay")
+    options: ClassVar[Mapping[str, Option]] = {
+        **LinUCB.options,
+        "decay": Option(0.8, probability),
+    }
+    needs = LinUCB.needs
+    shown = ("dim", "decay")
+    decay: float
 
-    def __init__(self, dim: int, *, decay: float = 0.8, **common: Any) -> None:
-        self.dim, self.decay = whole_number("dim", dim, 1), probability("decay", decay)
-        self._common, self._recent = common, np.zeros(self.dim)
-        self._playing = LinUCB(self.dim * (1 + self.dim), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, **options: Any) -> Self:
-        """Return a LatentARLinUCB policy with the noise scale, feature bound and delta of a Past object.
-
-        LatentARLinUCB does not learn from the logged rounds.
-        """
-        return cls(past.dim, **{**past.settings(), **options})
+    def __init__(self, dim: int, **options: Any) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self._take_options(options)
+        self._recent = np.zeros(self.dim)
+        common = {name: getattr(self, name) for name in LinUCB.options}
+        self._regression = LinUCB(self.dim * (1 + self.dim), **common)
 
     @property
     def rounds(self) -> int:
         """Number of rounds learned so far."""
-        return int(self._playing.rounds)
+        return int(self._regression.rounds)
 
-    def _seen(self, features: Any, checked: Callable[[Any, int], Array]) -> Array:
-        """φ ⊗ [1, h] of features (..., p), shape (..., p(1 + p))."""
-        features = checked(features, self.dim)
+    def _extended(self, features: Array) -> Array:
+        """φ ⊗ [1, h] of features (K, p), shape (K, p(1 + p))."""
         factors = np.concatenate([[1.0], self._recent])
-        return np.ascontiguousarray(
-            (factors[:, None] * features[..., None, :]).reshape(
-                *features.shape[:-1], -1
-            )
-        )
+        products = factors[:, None] * features[:, None, :]
+        return np.ascontiguousarray(products.reshape(len(features), -1))
+
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions as LinUCB does, given the products of their features and past errors."""
+        with self._lock:
+            rows = self._extended(base.offered_array(offered, self.dim))
+            return self._regression.decide(rows)
 
     def update(
         self,
@@ -89,17 +91,17 @@ class LatentARLinUCB(ComposedPolicy):
         """Learn the reward of the played action with features (p,) and record the prediction error."""
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         with self._lock:
-            extended = self._seen(row, base.chosen_array)
+            extended = self._extended(row[None])[0]
             still = np.where(np.arange(len(extended)) < self.dim, extended, 0.0)
-            error = value - float(self._playing.scores(still[None]).mean[0])
-            self._playing.update(extended, value)
+            error = value - float(self._regression.scores(still[None]).mean[0])
+            self._regression.update(extended, value)
             self._recent = self.decay * self._recent + (1.0 - self.decay) * error * row
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The discounted errors and the regression."""
         with self._lock:
             return {"recent": self._recent.copy()} | prefixed(
-                INNER, self._playing.arrays()
+                INNER, self._regression.arrays()
             )
 
     @classmethod
@@ -112,4 +114,4 @@ class LatentARLinUCB(ComposedPolicy):
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._recent = np.array(arrays["recent"])
-        self._playing._restore(under(arrays, INNER))
+        self._regression._restore(under(arrays, INNER))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import ComposedPolicy, Scores
+from invariant_bandits.policies.base import BasePolicy, Option
+from invariant_bandits.policies.choice import Choice, choice_of
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
@@ -20,7 +21,7 @@ NARROW, WIDE = "narrow.", "wide."
 
 
 @register_policy("latent-linucb")
-class LatentLinUCB(ComposedPolicy):
+class LatentLinUCB(BasePolicy):
     """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 
     The policy assumes that the coefficients online lie in the same subspace as in every window (period) of
@@ -46,16 +47,20 @@ class LatentLinUCB(ComposedPolicy):
     0
     """
 
-    options = ("subspace_error",)
+    options: ClassVar[Mapping[str, Option]] = {
+        **LinUCB.options,
+        "subspace_error": Option(0.0, partial(base.not_negative, most=1.0)),
+    }
+    starting = ("rank",)
+    needs = AffineLinUCB.needs
+    subspace_error: float
 
-    def __init__(
-        self, axes: Any, *, subspace_error: float = 0.0, **common: Any
-    ) -> None:
-        self.subspace_error = base.not_negative("subspace_error", subspace_error, 1.0)
+    def __init__(self, axes: Any, **options: Any) -> None:
+        self._take_options(options)
+        common = {name: getattr(self, name) for name in LinUCB.options}
         self._narrow = AffineLinUCB(np.zeros(len(axes)), axes, **common)
         self.dim = self._narrow.dim
         self._wide = LinUCB(self.dim, **common)
-        self._common = common
 
     @classmethod
     def from_past(cls, past: Past, *, rank: int | None = None, **options: Any) -> Self:
@@ -69,7 +74,7 @@ class LatentLinUCB(ComposedPolicy):
         error = min(
             1.0, float(np.sqrt(past.dim * tasks.error / (tasks.windows * sizes.min())))
         )
-        settings = past.settings() | {"norm_bound": float(np.sqrt(sizes.sum()))}
+        settings = cls.known_from(past) | {"norm_bound": float(np.sqrt(sizes.sum()))}
         return cls(axes, subspace_error=error, **{**settings, **options})
 
     @property
@@ -77,41 +82,20 @@ class LatentLinUCB(ComposedPolicy):
         """Number of rounds learned so far."""
         return int(self._wide.rounds)
 
-    def _bounds(self, features: Array) -> tuple[Array, Array]:
-        """Means and widths (n,) of actions with features (n, p), by the regression whose bound is lower."""
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose the highest upper confidence bound, where the bound is the lower one of two regressions."""
+        features = base.offered_array(offered, self.dim)
         with self._lock:
             narrow, wide = self._narrow.scores(features), self._wide.scores(features)
-        bias = (
-            self.subspace_error
-            * self._wide.norm_bound
-            * np.linalg.norm(features, axis=1)
-        )
+        norms = np.linalg.norm(features, axis=1)
+        bias = self.subspace_error * self._wide.norm_bound * norms
         factor = self._wide.exploration
-        width = narrow.width + (
-            bias / factor if factor > 0.0 else 0.0
-        )  # exploration does not lessen a bias
+        # Exploration does not lessen a bias.
+        width = narrow.width + (bias / factor if factor > 0.0 else 0.0)
         lower = narrow.mean + factor * width <= wide.mean + factor * wide.width
-        return np.where(lower, narrow.mean, wide.mean), np.where(
-            lower, width, wide.width
-        )
-
-    def scores(self, features: Any) -> Scores:
-        """Return the expected rewards and confidence widths of K actions with features (K, p)."""
-        return Scores(*self._bounds(base.offered_array(features, self.dim)))
-
-    def select(self, features: Any) -> int:
-        """Return the index of the action with the highest upper confidence bound."""
-        return int(self.select_many(base.offered_array(features, self.dim)[None])[0])
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Return the actions (N,) for N rounds with features (N, K, p), without learning in between."""
-        rounds = base.batch_array(features, self.dim)
-        means, widths = self._bounds(rounds.reshape(-1, self.dim))
-        return np.asarray(
-            (means + self._wide.exploration * widths)
-            .reshape(rounds.shape[:2])
-            .argmax(axis=1)
-        )
+        means = np.where(lower, narrow.mean, wide.mean)
+        widths = np.where(lower, width, wide.width)
+        return choice_of(int(np.argmax(means + factor * widths)), means, widths)
 
     def update(
         self,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.policies.base import ComposedPolicy
+from invariant_bandits.policies.base import BasePolicy, Option
+from invariant_bandits.policies.choice import Choice
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
@@ -33,7 +35,7 @@ LOOKS = 4
 
 
 @register_policy("sequential-linucb")
-class SequentialLinUCB(ComposedPolicy):
+class SequentialLinUCB(BasePolicy):
     """LinUCB for a sequence of tasks whose coefficients lie in one low-dimensional subspace (Qin et al.
     2022).
 
@@ -64,14 +66,20 @@ class SequentialLinUCB(ComposedPolicy):
     [[0.71], [0.71]]
     """
 
-    options = shown = ("dim", "task", "rank")
+    options: ClassVar[Mapping[str, Option]] = {
+        **LinUCB.options,
+        "task": Option(None, partial(whole_number, least=2)),
+        "rank": Option(2, partial(whole_number, least=1)),
+    }
+    needs = LinUCB.needs
+    shown = ("dim", "task", "rank")
+    task: int
+    rank: int
 
-    def __init__(self, dim: int, *, task: int, rank: int = 2, **common: Any) -> None:
-        self.dim = whole_number("dim", dim, 1)
-        self.task = whole_number("task", task, 2)
-        self.rank = whole_number("rank", rank, 1)
-        self.rounds, self.tasks = 0, 0
-        self._common = common
+    def __init__(self, dim: int, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.tasks = 0
+        self._common = {name: getattr(self, name) for name in LinUCB.options}
         self._moment = np.zeros((self.dim, self.dim))
         self._begin_task()
 
@@ -83,7 +91,7 @@ class SequentialLinUCB(ComposedPolicy):
         `Past.memory_length` has the exact rule.
         """
         length = max(past.memory_length("task", task, share=TASK_SHARE), 2)
-        return cls(past.dim, task=length, **{**past.settings(), **options})
+        return super().from_past(past, task=length, **options)
 
     @property
     def representation(self) -> Array | None:
@@ -104,9 +112,11 @@ class SequentialLinUCB(ComposedPolicy):
             else AffineLinUCB(np.zeros(self.dim), axes, **self._common)
         )
 
-    @property
-    def _playing(self) -> Any:
-        return self._wide if self._narrow is None else self._narrow
+    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
+        """Choose one of K actions as LinUCB does, in the subspace if it is known."""
+        with self._lock:
+            policy = self._wide if self._narrow is None else self._narrow
+            return policy.decide(offered)
 
     def update(
         self,

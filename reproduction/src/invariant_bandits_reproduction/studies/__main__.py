@@ -48,23 +48,35 @@ Page = Annotated[
 Figures = Annotated[
     Path, typer.Option(help="Folder for its pictures.", callback=_checked_folder)
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+Replications = Annotated[
+    int | None,
+    typer.Option(min=2, help="Repetitions per row; those of the page if not given."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed; that of the page if not given."),
+]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
-PerWorld = Annotated[int, typer.Option(min=2, help="Repetitions per world.")]
+PAGES = Path("docs/studies")
+PICTURES = Path("docs/figures")
 
 
 def run_study(
     name: str, out: Path, figures: Path | None = None, **options: Any
 ) -> None:
-    """Run a study, and write its page and, into `figures`, its pictures."""
+    """Run a study, and write its page and, into `figures`, its pictures.
+
+    options: those of the study's `run`, which has the page's own for those that are None.
+    """
     from invariant_bandits.reports import plots
 
     file = f"{name.replace('-', '_')}_study"
     module: Any = import_module(f"invariant_bandits_reproduction.studies.{file}")
     one_thread_each()
     stamp = stamp_of(name)  # of the code that plays, which may change while it does
+    given = {option: value for option, value in options.items() if value is not None}
     with counting("starting") as progress:
-        outcome = module.run(progress=progress, **options)
+        outcome = module.run(progress=progress, **given)
     if figures is None:
         page, pictures = module.report(outcome), ""
     else:
@@ -83,52 +95,62 @@ def run_study(
     console.print(f"written to {out}{pictures}; goals missed: {missed}")
 
 
-@study.command()
-def offline(
-    out: Page = Path("docs/studies/offline.md"),
-    replications: Annotated[
-        int, typer.Option(min=20, help="Repetitions per cell.")
-    ] = 400,
-    seed: Seed = 20261115,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """How often the offline phase is right, and how accurate, on the paper's generator and beyond."""
-    run_study("offline", out, replications=replications, seed=seed, jobs=jobs)
+def add_study(name: str, words: str, jobs: int = PROCESSORS) -> None:
+    """Add the command of a study that has a page and no options of its own."""
+
+    def command(
+        out: Page = PAGES / f"{name}.md",
+        replications: Replications = None,
+        seed: Seed = None,
+        jobs: Jobs = jobs,
+    ) -> None:
+        run_study(name, out, replications=replications, seed=seed, jobs=jobs)
+
+    study.command(name, help=words)(command)
 
 
-@study.command()
-def online(
-    out: Page = Path("docs/studies/online.md"),
-    figures: Figures = Path("docs/figures"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Repetitions per row.")
-    ] = 200,
-    seed: Seed = 20270115,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """Regret of every policy on the paper's simulations and beyond, and what it must show."""
-    run_study("online", out, figures, replications=replications, seed=seed, jobs=jobs)
+def add_pictured_study(name: str, words: str) -> None:
+    """Add the command of a study that has pictures, too."""
+
+    def command(
+        out: Page = PAGES / f"{name}.md",
+        figures: Figures = PICTURES,
+        replications: Replications = None,
+        seed: Seed = None,
+        jobs: Jobs = PROCESSORS,
+    ) -> None:
+        run_study(name, out, figures, replications=replications, seed=seed, jobs=jobs)
+
+    study.command(name, help=words)(command)
 
 
-@study.command()
-def stress(
-    out: Page = Path("docs/studies/stress.md"),
-    replications: PerWorld = 60,
-    seed: Seed = 20270112,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """Regret, widths and alarm of AutoISD where the logs mislead, and with arms that never change."""
-    run_study("stress", out, replications=replications, seed=seed, jobs=jobs)
+add_study("offline", "How often the offline phase is right, and how accurate.")
+add_study("stress", "AutoISD where the logs mislead: regret, widths and alarm.")
+add_study("alarm", "The alarm: how often it is false, and what it finds.")
+add_study("drift-level", "Many columns and no drift: how often drift is said.")
+add_study("intervals", "How often off-policy intervals cover, and when they refuse.")
+add_study(
+    "constants",
+    "Every constant of AutoISD halved and doubled, and the price of caution.",
+    1,
+)
+add_pictured_study("online", "Regret of every policy, and what it must show.")
+add_pictured_study(
+    "randomised", "What randomised decisions cost, and what their log tells."
+)
+add_pictured_study(
+    "related", "Related methods, each in its own world and in the others'."
+)
 
 
 @study.command()
 def arms(
-    out: Page = Path("docs/studies/arms.md"),
-    replications: PerWorld = 40,
+    out: Page = PAGES / "arms.md",
+    replications: Replications = None,
     logs: Annotated[
-        int, typer.Option(min=2, help="Logs to name drifting effects in.")
-    ] = 200,
-    seed: Seed = 20261231,
+        int | None, typer.Option(min=2, help="Logs to name drifting effects in.")
+    ] = None,
+    seed: Seed = None,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Logs of contexts, a label and a click: regret, drifting effects named, new arms found."""
@@ -136,149 +158,62 @@ def arms(
 
 
 @study.command()
-def alarm(
-    out: Page = Path("docs/studies/alarm.md"),
-    replications: Annotated[
-        int, typer.Option(min=6, help="Repetitions of the first worlds.")
-    ] = 300,
-    seed: Seed = 20261121,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """The alarm: how often it is false, and how often it finds what breaks."""
-    run_study("alarm", out, replications=replications, seed=seed, jobs=jobs)
-
-
-@study.command()
-def drift_level(
-    out: Page = Path("docs/studies/drift-level.md"),
-    replications: Annotated[
-        int, typer.Option(min=20, help="Logs per cell; fewer where fits are large.")
-    ] = 100,
-    seed: Seed = 20270301,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """Many columns and no drift: how often drift is said, whether intervals hold, and the power."""
-    run_study("drift-level", out, replications=replications, seed=seed, jobs=jobs)
-
-
-@study.command()
 def real(
-    out: Page = Path("docs/studies/real.md"),
-    figures: Figures = Path("docs/figures"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Draws of the logged actions.")
-    ] = 4,
+    out: Page = PAGES / "real.md",
+    figures: Figures = PICTURES,
+    replications: Replications = None,
     dates: Annotated[
-        int, typer.Option(min=3, help="Starting dates in the second half.")
-    ] = 24,
+        int | None, typer.Option(min=3, help="Starting dates in the second half.")
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             help="A data set, several times; those of every field if not given."
         ),
     ] = None,
-    seed: Seed = 20270113,
+    seed: Seed = None,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""
-    names = data or ()
-    run_study(
-        "real",
-        out,
-        figures,
-        names=names,
-        replications=replications,
-        dates=dates,
-        seed=seed,
-        jobs=jobs,
-    )
-
-
-@study.command()
-def intervals(
-    out: Page = Path("docs/studies/intervals.md"),
-    replications: Annotated[int, typer.Option(min=2, help="Logs per cell.")] = 400,
-    seed: Seed = 20261216,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """How often off-policy intervals cover, how wide they are, when they refuse, for many kinds of reward."""
-    run_study("intervals", out, replications=replications, seed=seed, jobs=jobs)
-
-
-@study.command()
-def randomised(
-    out: Page = Path("docs/studies/randomised.md"),
-    figures: Figures = Path("docs/figures"),
-    replications: Annotated[
-        int, typer.Option(min=2, help="Logs; a third where not default.")
-    ] = 300,
-    seed: Seed = 20261217,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """What randomised decisions cost, and how much their log tells about another policy later."""
-    run_study(
-        "randomised", out, figures, replications=replications, seed=seed, jobs=jobs
-    )
-
-
-@study.command()
-def constants(
-    out: Page = Path("docs/studies/constants.md"),
-    replications: PerWorld = 40,
-    seed: Seed = 20270114,
-    jobs: Jobs = 1,
-) -> None:
-    """Every constant of AutoISD halved and doubled, and the price of caution."""
-    run_study("constants", out, replications=replications, seed=seed, jobs=jobs)
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
+    run_study("real", out, figures, names=data, dates=dates, **options)
 
 
 @study.command()
 def wild(
-    out: Page = Path("docs/studies/wild.md"),
-    replications: Annotated[int, typer.Option(min=2, help="Logs per kind.")] = 40,
+    out: Page = PAGES / "wild.md",
+    replications: Replications = None,
     compared: Annotated[
-        int, typer.Option(min=1, help="Logs per kind to compare policies on.")
-    ] = 20,
+        int | None, typer.Option(min=1, help="Logs per kind to compare policies on.")
+    ] = None,
     first: Annotated[
-        int, typer.Option(min=2, help="Wide logs, and first models, per kind.")
-    ] = 10,
-    seed: Seed = 20261119,
+        int | None, typer.Option(min=2, help="Wide logs, and first models, per kind.")
+    ] = None,
+    seed: Seed = None,
     jobs: Jobs = 1,
     kept: Annotated[
         Path | None, typer.Option(help="File that keeps every draw, to go on with.")
     ] = None,
 ) -> None:
     """Logs as other systems write them: roles, leaks, drift, first models, the order of policies."""
-    run_study(
-        "wild",
-        out,
-        replications=replications,
-        compared=compared,
-        first=first,
-        seed=seed,
-        jobs=jobs,
-        kept=kept,
-    )
-
-
-@study.command()
-def related(
-    out: Page = Path("docs/studies/related.md"),
-    figures: Figures = Path("docs/figures"),
-    replications: PerWorld = 100,
-    seed: Seed = 20270202,
-    jobs: Jobs = PROCESSORS,
-) -> None:
-    """Related methods of the literature, each in its own world and in those of the others."""
-    run_study("related", out, figures, replications=replications, seed=seed, jobs=jobs)
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
+    run_study("wild", out, compared=compared, first=first, kept=kept, **options)
 
 
 @study.command()
 def peers(
-    out: Page = Path("docs/studies/peers.md"),
-    figures: Figures = Path("docs/figures"),
-    replications: PerWorld = 20,
-    seed: Seed = 20270201,
+    out: Page = PAGES / "peers.md",
+    figures: Figures = PICTURES,
+    replications: Replications = None,
+    seed: Seed = None,
     jobs: Jobs = PROCESSORS,
     cache: Annotated[
         Path | None,
@@ -286,15 +221,12 @@ def peers(
     ] = None,
 ) -> None:
     """The same rounds through our policies and those of other packages; needs "peers" and "real"."""
-    run_study(
-        "peers",
-        out,
-        figures,
-        replications=replications,
-        seed=seed,
-        jobs=jobs,
-        cache=cache,
-    )
+    options: dict[str, Any] = {
+        "replications": replications,
+        "seed": seed,
+        "jobs": jobs,
+    }
+    run_study("peers", out, figures, cache=cache, **options)
 
 
 @study.command()
@@ -309,7 +241,7 @@ def pictures(
     results: Annotated[
         Path, typer.Option(help="Folder of a finished `invariant-bandits reproduce`.")
     ] = Path("results"),
-    figures: Figures = Path("docs/figures"),
+    figures: Figures = PICTURES,
 ) -> None:
     """Draw README's pictures of experiments and store the numbers that they show."""
     from invariant_bandits_reproduction.studies.experiment_pictures import (
@@ -333,7 +265,7 @@ def save_pictures(
 
 
 @study.command()
-def autoisd(figures: Figures = Path("docs/figures")) -> None:
+def autoisd(figures: Figures = PICTURES) -> None:
     """Draw the pictures of docs/method/autoisd.md."""
     from invariant_bandits_reproduction.studies.autoisd_pictures import PICTURES
 
@@ -342,7 +274,7 @@ def autoisd(figures: Figures = Path("docs/figures")) -> None:
 
 
 @study.command()
-def concepts(figures: Figures = Path("docs/figures")) -> None:
+def concepts(figures: Figures = PICTURES) -> None:
     """Draw the pictures of docs/concepts."""
     from invariant_bandits_reproduction.studies.concept_pictures import PICTURES
 
@@ -351,7 +283,7 @@ def concepts(figures: Figures = Path("docs/figures")) -> None:
 
 
 @study.command()
-def proofs(figures: Figures = Path("docs/figures")) -> None:
+def proofs(figures: Figures = PICTURES) -> None:
     """Draw the picture of docs/method/proofs.md."""
     from invariant_bandits_reproduction.studies.proofs import draw
 

@@ -12,10 +12,10 @@ from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies.auto import AutoISD, chance
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Maker
-from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
+from invariant_bandits.simulation.cells import Cell, PolicyProbe
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
 from invariant_bandits_reproduction.claims import (
+    Bound,
     Claim,
     Judged,
     Measurement,
@@ -23,11 +23,12 @@ from invariant_bandits_reproduction.claims import (
     decide,
     judge_all,
     mean_of,
+    measured_claim,
 )
 from invariant_bandits_reproduction.studies.harness import (
+    CellPlayer,
     Progress,
     StudyOutcome,
-    cell_seed,
     gather,
     table,
     verdict_lines,
@@ -153,7 +154,7 @@ def _logistic(z: Array, rewards: Array, start: Array, center: Array) -> Array:
         theta = theta + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < SMALLEST:
             break
-    return np.asarray(theta)
+    return theta
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Refit:
 LOGIT, LINEAR = "AutoISD, log-odds", "AutoISD, linear"
 WARM, COLD = "disjoint LinUCB 0.25, warm", "disjoint LinUCB 0.25, cold"
 ALL, RECENT = "logistic, all logs", "logistic, last 3 months"
-PLAYERS: Mapping[str, Maker] = {
+PLAYERS: Mapping[str, Any] = {
     LOGIT: Auto(),
     LINEAR: Auto("identity"),
     WARM: Disjoint(warm=True),
@@ -246,15 +247,13 @@ def run(
     every = worlds()
     rare = max(replications // 2, 2)
     counts = [rare if world.rate == RARE else replications for world in every.values()]
-    tally = Tally(progress, sum(counts) + replications)
+    player = CellPlayer(seed, jobs, progress, sum(counts) + replications)
     regret, rewards = {}, {}
     for index, ((name, world), count) in enumerate(
         zip(every.items(), counts, strict=True)
     ):
         cell = Cell(name, world, horizon, PLAYERS, observe=_rewards)
-        result = cell.play(
-            count, cell_seed(seed, index), jobs, tally.begin(name, count)
-        )
+        result = player.play(cell, index, count)
         regret[name] = {
             policy: 1000.0 * result.final(policy) / horizon for policy in PLAYERS
         }
@@ -266,9 +265,7 @@ def run(
     cell = Cell(
         "a clearly best arm", best, NEW_ARM_HORIZON, {LOGIT: Auto()}, observe=NewArm()
     )
-    result = cell.play(
-        replications, cell_seed(seed, 100), jobs, tally.begin(cell.name, replications)
-    )
+    result = player.play(cell, 100, replications)
     named = gather(named_drift, [(seed, 101, i) for i in range(logs // 2)], jobs, None)
     late = gather(late_arm, [(seed, 102, i) for i in range(logs)], jobs, None)
     more = {
@@ -347,14 +344,12 @@ def goals() -> list[Claim]:
     """What AutoISD promises for labelled arms."""
 
     def regret_goal(world: str, bound: float) -> Claim:
-        def judge(outcome: StudyOutcome) -> Verdict:
-            regret = mean_of(outcome.values[world][LOGIT])
-            return decide(regret.value <= bound, regret, numbers=regret.with_error(2))
-
-        return Claim(
+        return measured_claim(
             f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}",
             world,
-            judge,
+            lambda outcome: mean_of(outcome.values[world][LOGIT]),
+            Bound(high=bound),
+            words=lambda regret: regret.with_error(2),
             policy=LOGIT,
         )
 

@@ -143,6 +143,8 @@ class Clock:
 
     Attributes
     ----------
+    rng : numpy.random.Generator
+        Of all that is drawn for them.
     rounds : int
         Logged rounds.
     days : float
@@ -151,15 +153,21 @@ class Clock:
         Time of every round as a share of the log; 1 for the fresh ones.
     """
 
+    rng: np.random.Generator
     rounds: int
     days: float
     share: Array
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, rounds: int, days: float) -> Clock:
+    def draw(cls, seed: int, rounds: int, days: float, fresh: int = FRESH) -> Clock:
         """Draw the times of the logged rounds."""
-        share = np.concatenate([np.sort(rng.random(rounds)), np.ones(FRESH)])
-        return cls(rounds, days, share)
+        rng = np.random.default_rng(seed)
+        share = np.concatenate([np.sort(rng.random(rounds)), np.ones(fresh)])
+        return cls(rng, rounds, days, share)
+
+    def later(self, share: float, change: float) -> Array:
+        """Return a change that comes after this share of the log (n,), and 0 before it."""
+        return np.where(self.share > share, change, 0.0)
 
     def stamps(self) -> Array:
         """Return the times of the rounds, in seconds."""
@@ -209,6 +217,13 @@ def _softmax(utilities: Array, floor: float) -> Array:
     return np.asarray((1.0 - floor) * weights + floor / utilities.shape[1])
 
 
+def _with_effects(start: Array, *effects: tuple[Any, float, float, Any]) -> Array:
+    """Return start (n, A) plus effects on every arm: column (n,), its mean and deviation, slopes (A,)."""
+    for column, mean, deviation, slopes in effects:
+        start = start + ((column - mean) / deviation)[:, None] * np.asarray(slopes)
+    return start
+
+
 def _picked(values: Array, chosen: Array) -> Array:
     return values[np.arange(len(chosen)), chosen]
 
@@ -221,6 +236,13 @@ def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of columns, with plain values."""
     lists = [np.asarray(values).tolist() for values in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def _answers(**fields: Any) -> dict[str, dict[str, Any]]:
+    """Return what answers the options --reward, --arm and so on, by the names of their fields."""
+    return {
+        f"--{name.replace('_', '-')}": {name: value} for name, value in fields.items()
+    }
 
 
 def _json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -236,10 +258,9 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     The user has added thumb − 15 · cost. The embedding is a list, times have four UTC offsets. The effect of
     one number of the embedding on mini-2 turns, and the level of opus-large falls.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=150.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=150.0)
+    rng = clock.rng
+    n = len(clock.share)
     models = ("flash-3", "haiku-s", "llama-70b", "mini-2", "opus-large", "sonar-m")
     tasks = np.array(["chat", "code", "extract", "summarise"])
     task, tenant = rng.integers(0, 4, n), rng.integers(0, 14, n)
@@ -261,8 +282,8 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     slopes[[0, 1, 3, 4, 5], [0, 1, 3, 0, 2]] = [0.6, -0.6, 0.9, -0.6, 0.7]
     logits = basic + of_task[:, task].T + embedding @ slopes.T
     logits += long[:, None] * np.array([-0.3, -0.2, 0.1, -0.2, 0.3, 0.0])
-    logits[:, 3] += np.where(share > 0.69, -1.8, 0.0) * embedding[:, 3]
-    logits[:, 4] += np.where(share > 0.83, -0.9, 0.0)
+    logits[:, 3] += clock.later(0.69, -1.8) * embedding[:, 3]
+    logits[:, 4] += clock.later(0.83, -0.9)
     price = np.array([0.6, 0.4, 2.0, 0.8, 9.0, 1.0]) * 1e-6
     cost = price * (tokens[:, None] + 400.0)
     worth = _sigmoid(logits) - 15.0 * cost
@@ -304,11 +325,7 @@ def llm_gateway(folder: Path, seed: int, rounds: int = 26_000) -> AwkwardLog:
     net = np.where(rated, thumb - 15.0 * paid, np.nan)
     return clock.log(
         paths=[path],
-        answers={
-            "--reward": {"reward": "net_value"},
-            "--arm": {"arm": "model"},
-            "--keep-going": {"keep_going": True},
-        },
+        answers=_answers(reward="net_value", arm="model", keep_going=True),
         arms=models,
         context=context,
         chances=chances,
@@ -331,10 +348,9 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
     The user wants the contribution margin; `gekauft` is known only after the quote. High prices sell worse
     from month nine on.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=365.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=365.0)
+    rng = clock.rng
+    n = len(clock.share)
     segments = np.array(["Großkunde", "Händler", "Privat"])
     segment, demand = rng.integers(0, 3, n), rng.normal(0.0, 1.0, n).round(2)
     rival = (50.0 + 4.0 * rng.normal(0.0, 1.0, n)).round(2)
@@ -343,7 +359,8 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
     unit = 12.0
 
     def chance(price: Array, rows: slice) -> Array:
-        falling = np.where(share[rows] > 0.75, 1.2 * (share[rows] - 0.75) / 0.25, 0.0)
+        share = clock.share[rows]
+        falling = np.where(share > 0.75, 1.2 * (share - 0.75) / 0.25, 0.0)
         relative = price / rival[rows] - 1.0
         steep = np.array([9.0, 5.5, 3.0])[segment[rows]]
         logit = 1.0 - steep * relative + 0.6 * demand[rows]
@@ -390,12 +407,8 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
     logged = (price[fresh] - unit) * chance(price[fresh], fresh)
     return AwkwardLog(
         paths=[path],
-        answers={
-            "--reward": {"reward": "Deckungsbeitrag"},
-            "--arm": {"arm": "Preis"},
-            "--levels": {"levels": PRICE_LEVELS},
-            "--ignore gekauft": {"ignore": ["gekauft"]},
-        },
+        answers=_answers(reward="Deckungsbeitrag", arm="Preis", levels=PRICE_LEVELS)
+        | {"--ignore gekauft": {"ignore": ["gekauft"]}},
         arms=tuple(f"level {k}" for k in range(PRICE_LEVELS)),
         contexts=_rows(context)[rounds:],
         worth=worth,
@@ -404,7 +417,7 @@ def price_list(folder: Path, seed: int, rounds: int = 18_000) -> AwkwardLog:
         fresh_design=design[rounds:],
         chosen=level[:rounds],
         reward=margin[:rounds],
-        days=share[:rounds] * clock.days,
+        days=clock.share[:rounds] * clock.days,
         drifting={
             ("", column)
             for column in ("level", "Segment", "Nachfrageindex", "Wettbewerbspreis")
@@ -419,10 +432,9 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     The second file renames `seg`, writes true for 1, and rows are not in order. A seventh of the rows come
     twice, the second time with the click. Propensities are text.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=160.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=160.0)
+    rng = clock.rng
+    n = len(clock.share)
     hours = tuple(f"{hour:02d}h" for hour in range(8, 23, 2))
     groups = np.array(["family", "retired", "student", "worker"])
     group, opens = rng.integers(0, 4, n), rng.poisson(3.0, n)
@@ -432,12 +444,12 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     truth[:, 1] = np.array([0.5, 0.6, 0.3, 0.1, -0.1, -0.3, -0.7, -1.2])
     truth[:, 2] = np.array([-1.2, -0.8, -0.3, 0.0, 0.1, 0.4, 0.9, 1.0])
     truth[:, 3] = np.array([0.1, -0.4, 0.4, -0.5, -0.4, 0.5, 0.4, 0.0])
-    logits = -0.9 + truth[:, group].T
-    logits += ((opens - 3.0) / 1.7)[:, None] * np.linspace(0.1, 0.4, 8)
-    logits += weekend[:, None] * np.array([-0.5, -0.2, 0.2, 0.2, 0.1, 0.0, 0.0, 0.2])
-    late = np.where((share > 0.7) & (group == 2), -1.6, 0.0)
-    logits[:, 6] += late
-    logits[:, 7] += late
+    logits = _with_effects(
+        -0.9 + truth[:, group].T,
+        (opens, 3.0, 1.7, np.linspace(0.1, 0.4, 8)),
+        (weekend, 0.0, 1.0, [-0.5, -0.2, 0.2, 0.2, 0.1, 0.0, 0.0, 0.2]),
+    )
+    logits[:, 6:] += (clock.later(0.7, -1.6) * (group == 2))[:, None]
     worth = _sigmoid(logits)
     favourite = np.array([1, 0, 6, 5])[group]
     chances = np.full((n, 8), 0.3 / 8)
@@ -455,7 +467,7 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     prob = _picked(chances, chosen)
     files: tuple[list[Any], list[Any]] = ([], [])
     for row in range(rounds):
-        second = int(share[row] > 0.5)
+        second = int(clock.share[row] > 0.5)
         event = {
             "notification_id": f"n{row:07d}",
             "sent_at": f"{stamps[row]}Z",
@@ -485,11 +497,7 @@ def push_hours(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     design = np.column_stack([_one_hot(group, 4), opens, weekend, android])
     return clock.log(
         paths=paths,
-        answers={
-            "--rename": {"rename": {"seg": "segment"}},
-            "--arm": {"arm": "hour"},
-            "--reward": {"reward": "opened"},
-        },
+        answers=_answers(rename={"seg": "segment"}, arm="hour", reward="opened"),
         arms=hours,
         context=context,
         chances=chances,
@@ -508,10 +516,9 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
 
     Seven columns matter, and the effect of egfr under the high dose turns. Less pain is better.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=720.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=720.0)
+    rng = clock.rng
+    n = len(clock.share)
     doses = ("low", "standard", "high")
     age, egfr = rng.normal(60.0, 12.0, n).round(), rng.normal(80.0, 18.0, n).round(1)
     weight, pain = rng.normal(78.0, 14.0, n).round(1), rng.normal(55.0, 12.0, n).round()
@@ -536,7 +543,7 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
         ]
     )
     expected = np.array([44.0, 42.5, 43.0]) + x @ slopes.T
-    expected[:, 2] += np.where(share > 0.5, 9.0, 0.0) * x[:, 1]
+    expected[:, 2] += clock.later(0.5, 9.0) * x[:, 1]
     chances = np.tile([0.25, 0.5, 0.25], (n, 1))
     chosen = _draw(rng, chances)
     outcome = _picked(expected, chosen) + rng.normal(0.0, 8.0, n)
@@ -566,12 +573,9 @@ def dosing_trial(folder: Path, seed: int, rounds: int = 1_200) -> AwkwardLog:
     path = _write_csv(folder / "trial.csv", clock.written(table))
     return clock.log(
         paths=[path],
-        answers={
-            "--minimise": {"minimise": True},
-            "--missing": {"missing": ["-999"]},
-            "--arm": {"arm": "dose"},
-            "--reward": {"reward": "pain_week8"},
-        },
+        answers=_answers(
+            minimise=True, missing=["-999"], arm="dose", reward="pain_week8"
+        ),
         arms=doses,
         context=context,
         chances=chances,
@@ -588,19 +592,18 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
 
     The page that wrote the log ranks by margin, which attracts nobody; `rating` is a feature, not a reward.
     """
-    rng = np.random.default_rng(seed)
     items = 10
     pages, fresh_pages = rounds // items, FRESH // 3
-    share = np.concatenate([np.sort(rng.random(pages)), np.ones(fresh_pages)])
-    clock = Clock(pages, 90.0, share)
-    n = len(share)
+    clock = Clock.draw(seed, pages, 90.0, fresh_pages)
+    rng = clock.rng
+    n = len(clock.share)
     relevance, margin = rng.normal(0, 1, (n, items)), rng.normal(0, 1, (n, items))
     rating = rng.integers(20, 51, (n, items)) / 10.0
     is_new, price = rng.random((n, items)) < 0.3, rng.gamma(4.0, 10.0, (n, items))
     relevance = relevance.round(3)
     margin = margin.round(3)
     price = price.round(2)
-    of_new = np.where(share > 0.6, -1.2, 1.2)[:, None]
+    of_new = np.where(clock.share > 0.6, -1.2, 1.2)[:, None]
     logit = -2.2 + 0.9 * relevance + 0.5 * (rating - 3.5) - 0.4 * (price - 40.0) / 20.0
     attraction = _sigmoid(logit + of_new * is_new)
     examined = 1.0 / np.arange(1, items + 1) ** 0.9
@@ -657,11 +660,8 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
     ]
     return AwkwardLog(
         paths=[path],
-        answers={
-            "--reward": {"reward": "clicked"},
-            "--ranking": {"ranking": "request_id"},
-            "--no-action": {"arm": None, "action": None},
-        },
+        answers=_answers(reward="clicked", ranking="request_id")
+        | {"--no-action": {"arm": None, "action": None}},
         arms=tuple(map(str, range(items))),
         contexts=contexts,
         worth=attraction[pages:],
@@ -670,7 +670,7 @@ def search_ranking(folder: Path, seed: int, rounds: int = 40_000) -> AwkwardLog:
         fresh_design=fresh_rows.reshape(-1, fresh_rows.shape[-1]),
         chosen=np.zeros(rounds, dtype=int),
         reward=(first[:pages, None] == position[:pages]).reshape(-1).astype(float),
-        days=np.repeat(share[:pages] * clock.days, items),
+        days=np.repeat(clock.share[:pages] * clock.days, items),
         # Where novelty stops to attract, pages have fewer clicks, and the effects of
         # all that attracts and of positions shrink in probability points.
         drifting={
@@ -687,24 +687,23 @@ def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     The tool writes Opened and Not opened, a flag of the click, and a bounce reason. The urgent line wears
     off.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=84.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=84.0)
+    rng = clock.rng
+    n = len(clock.share)
     lines = ("A - Sale ends tonight", "B - Your picks", "C - 20 % off", "D - News")
     tiers = np.array(["Bronze", "Gold", "Silver"])
     tier, idle = rng.integers(0, 3, n), rng.exponential(40.0, n).round()
     basket, age = rng.gamma(2.0, 30.0, n).round(2), rng.integers(18, 80, n)
-    old, rich = (age - 49.0) / 18.0, (basket - 60.0) / 42.0
-    gone = (idle - 40.0) / 40.0
-    logits = np.array([-0.4, -0.7, -0.6, -0.9])[None] + np.zeros((n, 4))
-    logits += old[:, None] * np.array([-0.5, 0.4, 0.0, 0.5])
-    logits += rich[:, None] * np.array([-0.3, 0.6, 0.0, 0.1])
-    logits += gone[:, None] * np.array([-0.1, -0.4, 0.3, -0.2])
-    logits += (tier == 1)[:, None] * np.array([0.0, 0.5, -0.5, 0.3])
-    logits[:, 0] -= np.where(share > 0.5, 1.0, 0.0)
+    logits = _with_effects(
+        np.array([-0.4, -0.7, -0.6, -0.9]),
+        (age, 49.0, 18.0, [-0.5, 0.4, 0.0, 0.5]),
+        (basket, 60.0, 42.0, [-0.3, 0.6, 0.0, 0.1]),
+        (idle, 40.0, 40.0, [-0.1, -0.4, 0.3, -0.2]),
+        (tier == 1, 0.0, 1.0, [0.0, 0.5, -0.5, 0.3]),
+    )
+    logits[:, 0] -= clock.later(0.5, 1.0)
     worth = _sigmoid(logits)
-    week = np.minimum((share * 12).astype(int), 11)
+    week = np.minimum((clock.share * 12).astype(int), 11)
     weights = rng.dirichlet(np.full(4, 5.0), 12) * 0.6 + 0.1
     chances = weights[week]
     chosen = _draw(rng, chances)
@@ -733,13 +732,12 @@ def subject_lines(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     design = np.column_stack([_one_hot(tier, 3), idle, basket, age])
     return clock.log(
         paths=[path],
-        answers={
-            "--reward-values": {"reward_values": {"Opened": 1.0, "Not opened": 0.0}},
-            "--reward": {"reward": "Open status"},
-            "--ignore 'Open status'": {"reward": "Open status"},
-            "--arm": {"arm": "Subject line"},
-            "--ignore 'Link clicked'": {"ignore": ["Link clicked"]},
-        },
+        answers=_answers(
+            reward_values={"Opened": 1.0, "Not opened": 0.0}, reward="Open status"
+        )
+        | {"--ignore 'Open status'": {"reward": "Open status"}}
+        | _answers(arm="Subject line")
+        | {"--ignore 'Link clicked'": {"ignore": ["Link clicked"]}},
         arms=lines,
         context=context,
         chances=chances,
@@ -757,20 +755,21 @@ def ticket_router(folder: Path, seed: int, rounds: int = 16_000) -> AwkwardLog:
 
     Hours to resolution are known only afterwards. Enterprise customers lose patience with one team.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=300.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=300.0)
+    rng = clock.rng
+    n = len(clock.share)
     teams = ("apps", "billing", "cloud", "core", "field", "night")
     topics = np.array(["account", "bug", "invoice", "outage", "setup"])
     plans = np.array(["enterprise", "free", "pro"])
     topic, plan = rng.integers(0, 5, n), rng.integers(0, 3, n)
     words, urgent = rng.gamma(2.0, 60.0, n).round(), rng.integers(1, 5, n)
     fit = rng.permuted(np.tile([0.8, 0.3, 0.0, -0.3, -0.6], (6, 1)), axis=1)
-    mean = 3.3 + fit[:, topic].T + 0.2 * rng.normal(0.0, 1.0, 6)
-    mean += ((words - 120.0) / 85.0)[:, None] * np.array([0.2, -0.2, 0, 0.1, 0, -0.1])
-    mean += ((urgent - 2.5) / 1.1)[:, None] * np.array([-0.2, 0, 0.2, 0, 0, 0.1])
-    mean[:, 3] -= np.where((share > 0.55) & (plan == 0), 1.4, 0.0)
+    mean = _with_effects(
+        3.3 + fit[:, topic].T + 0.2 * rng.normal(0.0, 1.0, 6),
+        (words, 120.0, 85.0, [0.2, -0.2, 0, 0.1, 0, -0.1]),
+        (urgent, 2.5, 1.1, [-0.2, 0, 0.2, 0, 0, 0.1]),
+    )
+    mean[:, 3] -= clock.later(0.55, 1.4) * (plan == 0)
     fine = np.stack(
         [np.clip(mean + z, 0.5, 5.5) for z in (-1.3, -0.6, 0.0, 0.6, 1.3)], -1
     )
@@ -803,10 +802,8 @@ def ticket_router(folder: Path, seed: int, rounds: int = 16_000) -> AwkwardLog:
     )
     return clock.log(
         paths=[path],
-        answers={
-            "--keep-going": {"keep_going": True},
-            "--reward": {"reward": "Satisfaction"},
-            "--arm": {"arm": "Assigned team"},
+        answers=_answers(keep_going=True, reward="Satisfaction", arm="Assigned team")
+        | {
             "--maximise": {"minimise": False},
             "--ignore 'Hours to resolution'": {"ignore": ["Hours to resolution"]},
         },
@@ -828,10 +825,9 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
     The reward is revenue, mostly zero; clicks and costs are known only after the choice. Sports pages lose
     interest in one creative.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=45.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=45.0)
+    rng = clock.rng
+    n = len(clock.share)
     creatives = 138_000_000_001 + np.array([0, 170, 351, 912, 1377])
     sites = np.array(["news", "recipes", "sports", "weather"])
     site, hour = rng.integers(0, 4, n), rng.integers(0, 24, n)
@@ -846,11 +842,13 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
             [0.2, 0.2, -0.3, -0.2],
         ]
     )
-    logits = -1.9 + of_site[:, site].T
-    logits += phone[:, None] * np.array([0.5, -0.4, 0.2, -0.2, 0.0])
-    logits += ((seen - 2.0) / 1.4)[:, None] * np.array([-0.4, 0, -0.1, -0.2, 0.1])
-    logits += ((viewable - 0.67) / 0.18)[:, None] * 0.3
-    logits[:, 2] -= np.where((share > 0.6) & (site == 2), 1.8, 0.0)
+    logits = _with_effects(
+        -1.9 + of_site[:, site].T,
+        (phone, 0.0, 1.0, [0.5, -0.4, 0.2, -0.2, 0.0]),
+        (seen, 2.0, 1.4, [-0.4, 0, -0.1, -0.2, 0.1]),
+        (viewable, 0.67, 0.18, 0.3),
+    )
+    logits[:, 2] -= clock.later(0.6, 1.8) * (site == 2)
     paid = np.array([1.0, 1.1, 0.9, 1.2, 1.0])
     worth = _sigmoid(logits) * paid
     chances = _softmax(0.5 * of_site[:, site].T * np.array([-1, 1, 1, -1, 1]), 0.5)
@@ -881,12 +879,9 @@ def ad_server(folder: Path, seed: int, rounds: int = 30_000) -> AwkwardLog:
     design = np.column_stack([_one_hot(site, 4), hour, seen, phone, viewable])
     return clock.log(
         paths=[path],
-        answers={
-            "--reward revenue_micros": {"reward": "revenue_micros"},
-            "--reward": {"reward": "revenue_micros"},
-            "--arm": {"arm": "creative_id"},
-            "--ignore media_cost_micros": {"ignore": ["media_cost_micros"]},
-        },
+        answers={"--reward revenue_micros": {"reward": "revenue_micros"}}
+        | _answers(reward="revenue_micros", arm="creative_id")
+        | {"--ignore media_cost_micros": {"ignore": ["media_cost_micros"]}},
         arms=tuple(map(str, creatives)),
         context=context,
         chances=chances,
@@ -904,18 +899,19 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
 
     Beginners bear hard settings worse after an update of the game.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=120.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=120.0)
+    rng = clock.rng
+    n = len(clock.share)
     settings = np.arange(1, 6)
     skill, deaths = rng.normal(0.0, 1.0, n).round(3), rng.poisson(4.0, n)
     hours, source = rng.exponential(12.0, n).round(2), rng.integers(0, 3, n)
     distance = settings[None] - 3.0 - 1.1 * skill[:, None]
-    logits = -1.2 + 0.22 * distance**2 + 0.1 * ((deaths - 4.0) / 2.0)[:, None]
-    logits += (source == 1)[:, None] * np.array([0.4, 0.2, 0.0, -0.2, -0.4])
-    hard = np.where(share > 0.5, -0.8, 0.0) * skill
-    logits[:, 3] += hard
+    logits = _with_effects(
+        -1.2 + 0.22 * distance**2,
+        (deaths, 4.0, 2.0, 0.1),
+        (source == 1, 0.0, 1.0, [0.4, 0.2, 0.0, -0.2, -0.4]),
+    )
+    logits[:, 3] += clock.later(0.5, -0.8) * skill
     churn = _sigmoid(logits)
     chances = _softmax(-0.3 * (settings[None] - 3.0) ** 2 + np.zeros((n, 5)), 0.4)
     chosen = _draw(rng, chances)
@@ -944,11 +940,7 @@ def game_difficulty(folder: Path, seed: int, rounds: int = 15_000) -> AwkwardLog
     design = np.column_stack([skill, deaths, hours, _one_hot(source, 3)])
     return clock.log(
         paths=[path],
-        answers={
-            "--minimise": {"minimise": True},
-            "--reward": {"reward": "churned_d7"},
-            "--arm": {"arm": "cfg.difficulty"},
-        },
+        answers=_answers(minimise=True, reward="churned_d7", arm="cfg.difficulty"),
         arms=tuple(map(str, settings)),
         context={f"player.{name}": values for name, values in context.items()},
         chances=chances,
@@ -965,10 +957,9 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
 
     Transfers are known only afterwards. A new system slows one group down for long-standing customers.
     """
-    rng = np.random.default_rng(seed)
-    clock = Clock.draw(rng, rounds, days=200.0)
-    share = clock.share
-    n = len(share)
+    clock = Clock.draw(seed, rounds, days=200.0)
+    rng = clock.rng
+    n = len(clock.share)
     groups = ("contracts", "general", "retention", "technical")
     reasons = np.array(["bill", "cancel", "fault", "move"])
     reason, years = rng.integers(0, 4, n), rng.gamma(2.0, 3.0, n).round(1)
@@ -981,11 +972,13 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
             [80.0, 90.0, -160.0, 30.0],
         ]
     )
-    seconds = 420.0 + of_reason[:, reason].T
-    seconds += ((waited - 90.0) / 90.0)[:, None] * 15.0
-    seconds += repeat[:, None] * np.array([40.0, 60.0, 20.0, -20.0])
-    seconds += ((years - 6.0) / 4.2)[:, None] * np.array([-30.0, 0.0, 10.0, 20.0])
-    seconds[:, 0] += np.where(share > 0.5, 90.0, 0.0) * (years - 6.0) / 4.2
+    seconds = _with_effects(
+        420.0 + of_reason[:, reason].T,
+        (waited, 90.0, 90.0, 15.0),
+        (repeat, 0.0, 1.0, [40.0, 60.0, 20.0, -20.0]),
+        (years, 6.0, 4.2, [-30.0, 0.0, 10.0, 20.0]),
+    )
+    seconds[:, 0] += clock.later(0.5, 90.0) * (years - 6.0) / 4.2
     seconds = np.maximum(seconds, 30.0)
     chances = _softmax(-0.005 * of_reason[:, reason].T, 0.3)
     chosen = _draw(rng, chances)
@@ -1009,10 +1002,8 @@ def call_routing(folder: Path, seed: int, rounds: int = 12_000) -> AwkwardLog:
     design = np.column_stack([_one_hot(reason, 4), years, waited, repeat])
     return clock.log(
         paths=[path],
-        answers={
-            "--minimise": {"minimise": True},
-            "--reward": {"reward": "handle_time_s"},
-            "--arm": {"arm": "skill_group"},
+        answers=_answers(minimise=True, reward="handle_time_s", arm="skill_group")
+        | {
             "--ignore handle_time_s": {"reward": "handle_time_s"},
             "--ignore transferred": {"ignore": ["transferred"]},
         },

@@ -18,7 +18,7 @@ from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.policies import constants as stages
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.cells import Cell, Tally
+from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 from invariant_bandits_reproduction.claims import (
@@ -26,9 +26,9 @@ from invariant_bandits_reproduction.claims import (
     mean_of,
 )
 from invariant_bandits_reproduction.studies.harness import (
+    CellPlayer,
     Progress,
     StudyOutcome,
-    cell_seed,
     regret_cell,
     table,
 )
@@ -373,25 +373,21 @@ def run(
     """
     whole_number("replications", replications, 2)
     total = sum(world.times for world in (*worlds, *caution_worlds))
-    tally = Tally(progress, replications * total)
+    player = CellPlayer(seed, jobs, progress, replications * total)
     regret: dict[str, Mapping[str, Array]] = {}
     price: dict[str, Mapping[float | None, Array]] = {}
 
     def play(
-        world: World, policies: Mapping[str, Any], place: int
+        world: World, policies: Mapping[str, Any], index: int
     ) -> Mapping[str, Array]:
         cell = Cell(world.name, world.environment, world.horizon, policies)
-        count = replications * world.times
-        result = cell.play(
-            count, cell_seed(seed, place), jobs, tally.begin(world.name, count)
-        )
-        return {name: result.final(name) for name in policies}
+        return player.regrets(cell, index, replications * world.times)
 
-    for place, world in enumerate(worlds):
-        regret[world.name] = play(world, policies_of(world, constants), place)
-    for place, world in enumerate(caution_worlds):
+    for index, world in enumerate(worlds):
+        regret[world.name] = play(world, policies_of(world, constants), index)
+    for index, world in enumerate(caution_worlds):
         policies = {str(caution): _in_world(Variant(), caution) for caution in CAUTIONS}
-        paths = play(world, policies, CAUTION_SEEDS + place)
+        paths = play(world, policies, CAUTION_SEEDS + index)
         price[world.name] = {caution: paths[str(caution)] for caution in CAUTIONS}
     return StudyOutcome(
         regret, replications, seed, {"caution": price, "constants": tuple(constants)}

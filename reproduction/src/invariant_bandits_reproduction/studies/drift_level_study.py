@@ -12,10 +12,11 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
+from invariant_bandits.features.arm_maps import SharedSlopes
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
 from invariant_bandits_reproduction.claims import (
+    Bound,
     Claim,
     Judged,
     Measurement,
@@ -237,9 +238,7 @@ def _statistics(cell: LevelCell, log: PlantedLog) -> ArmStatistics:
         )
     columns = tuple(Column(f"x{j}") for j in range(cell.columns))
     labels = tuple(f"arm {k}" for k in range(ARMS))
-    encoding = ArmFeatures(
-        FeatureMap(columns), labels, "partial", own_slopes=OWN_SLOPES
-    )
+    encoding = SharedSlopes(RowFeatures(columns), labels, own_slopes=OWN_SLOPES)
     own = np.column_stack([np.ones(len(log.features)), log.features[:, :OWN_SLOPES]])
     blocks = np.eye(ARMS)[log.arms][:, :, None] * own[:, None, :]
     phi = np.hstack([blocks.reshape(len(own), -1), log.features[:, OWN_SLOPES:]])
@@ -310,11 +309,11 @@ def summarise(values: Array, column: int) -> tuple[Measurement, str]:
 def goals() -> list[Claim]:
     """What the tests of drift and the intervals promise, for each kind over all sizes and rewards."""
 
-    def goal(kind: str, column: int, words: str, low: float, high: float) -> Claim:
+    def goal(kind: str, column: int, words: str, bound: Bound) -> Claim:
         def judge(outcome: StudyOutcome) -> Verdict:
             of_kind = [v for cell, v in outcome.values.items() if cell.kind == kind]
             measured, numbers = summarise(np.concatenate(of_kind), column)
-            return decide(low <= measured.value <= high, measured, numbers=numbers)
+            return decide(bound.meets(measured.value), measured, numbers=numbers)
 
         return Claim(words, kind, judge)
 
@@ -322,17 +321,17 @@ def goals() -> list[Claim]:
     null = "intervals of effects of 0 cover"
     large = "intervals of effects of 3 cover"
     named = "a reversed effect is named"
+    level = Bound(high=HIGHEST_LEVEL)
+    cover = Bound(low=LEAST_COVERAGE)
     result = []
-    for kind, about in KINDS.items():
+    for kind, words in KINDS.items():
         result += [
-            goal(kind, FALSE_DRIFT, f"{false}, {about}: ≤ 5 %", 0.0, HIGHEST_LEVEL),
-            goal(kind, COVER_OF_NULL, f"{null}, {about}: ≥ 93 %", LEAST_COVERAGE, 1.0),
-            goal(
-                kind, COVER_OF_LARGE, f"{large}, {about}: ≥ 93 %", LEAST_COVERAGE, 1.0
-            ),
+            goal(kind, FALSE_DRIFT, f"{false}, {words}: ≤ 5 %", level),
+            goal(kind, COVER_OF_NULL, f"{null}, {words}: ≥ 93 %", cover),
+            goal(kind, COVER_OF_LARGE, f"{large}, {words}: ≥ 93 %", cover),
         ]
-    about = KINDS[SHARED]
-    return [*result, goal(SHARED, NAMED, f"{named}, {about}: ≥ 97 %", LEAST_POWER, 1.0)]
+    power = f"{named}, {KINDS[SHARED]}: ≥ 97 %"
+    return [*result, goal(SHARED, NAMED, power, Bound(low=LEAST_POWER))]
 
 
 def verdicts(outcome: StudyOutcome) -> Judged:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs.arm_features import SharedSlopesWarning
+from invariant_bandits.features.arm_maps import SharedSlopesWarning
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.model.model import Model

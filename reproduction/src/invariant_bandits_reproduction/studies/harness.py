@@ -16,6 +16,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.parallel import map_unordered
+from invariant_bandits.simulation.cells import Cell, Tally
+from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits_reproduction.claims import Claim, Verdict, count_reached, mean_of
 
 Item = TypeVar("Item")
@@ -69,6 +71,45 @@ def gather(
         if progress is not None:
             progress(words, len(values), len(items))
     return [values[index] for index in range(len(items))]
+
+
+@dataclass
+class CellPlayer:
+    """Plays the cells of a study, each with a seed of its own, and counts their repetitions together.
+
+    Parameters
+    ----------
+    seed : int
+        From which the seeds of the cells are derived.
+    jobs : int
+        Processes.
+    progress : callable, optional
+        Called with the name of a cell, the repetitions done and `total`.
+    total : int
+        Repetitions of all cells.
+    """
+
+    seed: int
+    jobs: int
+    progress: Progress | None
+    total: int
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(self.progress, self.total)
+
+    def play(
+        self, cell: Cell, index: int, count: int, words: str = ""
+    ) -> SimulationResult:
+        """Return so many repetitions of a cell, with the seed of this index."""
+        note = self.tally.begin(words or cell.name, count)
+        return cell.play(count, cell_seed(self.seed, index), self.jobs, note)
+
+    def regrets(
+        self, cell: Cell, index: int, count: int, words: str = ""
+    ) -> dict[str, Array]:
+        """Return policy -> regret at the horizon (count,)."""
+        result = self.play(cell, index, count, words)
+        return {name: result.final(name) for name in cell.policies}
 
 
 def wrap_prose(page: str) -> str:

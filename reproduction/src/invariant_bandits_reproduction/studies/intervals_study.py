@@ -82,13 +82,11 @@ def _with_noise(noise: Callable[[int, Rng], Array]) -> RewardWorld:
 
 
 def _lognormal(scores: Array) -> Array:
-    return np.asarray(np.exp(SLOPE * scores + 0.5 * LOGNORMAL_SPREAD**2))
+    return np.exp(SLOPE * scores + 0.5 * LOGNORMAL_SPREAD**2)
 
 
 def _lognormal_rewards(scores: Array, rng: Rng) -> Array:
-    return np.asarray(
-        np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores)))
-    )
+    return np.exp(SLOPE * scores + LOGNORMAL_SPREAD * rng.standard_normal(len(scores)))
 
 
 def _clicks(
@@ -97,7 +95,7 @@ def _clicks(
     """Rewards of 1, or amounts of mean 1, at a rate logistic in the score; 0 otherwise."""
 
     def mean(scores: Array) -> Array:
-        return np.asarray(special.expit(special.logit(rate) + SLOPE * scores))
+        return special.expit(special.logit(rate) + SLOPE * scores)
 
     def draw(scores: Array, rng: Rng) -> Array:
         hits = (rng.random(len(scores)) < mean(scores)).astype(np.float64)
@@ -107,7 +105,7 @@ def _clicks(
 
 
 def _amounts(n: int, rng: Rng) -> Array:
-    return np.asarray(np.exp(rng.standard_normal(n) - 0.5))
+    return np.exp(rng.standard_normal(n) - 0.5)
 
 
 def _wave(n: int, rng: Rng) -> Array:
@@ -332,14 +330,13 @@ class Intervals:
     @property
     def covers(self) -> Array:
         """Where it holds the truth."""
-        return np.asarray((self.low <= self.truth) & (self.truth <= self.high))
+        return (self.low <= self.truth) & (self.truth <= self.high)
 
     @property
     def wrong(self) -> Array:
         """Where it lies on the other side of zero than the truth."""
-        return np.asarray(
-            (self.low > 0.0) & (self.truth <= 0.0)
-            | (self.high < 0.0) & (self.truth >= 0.0)
+        return (self.low > 0.0) & (self.truth <= 0.0) | (self.high < 0.0) & (
+            self.truth >= 0.0
         )
 
 
@@ -366,8 +363,8 @@ def settings() -> list[LoggedWorld]:
 def run(
     cells: Sequence[LoggedWorld] | None = None,
     *,
-    replications: int,
-    seed: int,
+    replications: int = 400,
+    seed: int = 20261216,
     jobs: int = 2,
     progress: Progress | None = None,
 ) -> StudyOutcome:
@@ -486,63 +483,50 @@ WORLDS_IN_WORDS = (
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of one world and estimator over all logging policies, lengths and quantities.
+    """Figures of one rule, world and estimator over all logging policies, lengths and quantities.
 
-    lowest, lowest_before: coverage of concluding intervals where it is lowest, among cells with
-    FEWEST_CONCLUDING of them, None if there is none; where: that cell; narrowest, widest: smallest and
-    largest median over cells of the ratio of widths, now to before; refused, refused_before: shares of all
-    logs; wrong, wrong_before: largest share of verdicts on the wrong side of zero among concluding
-    differences.
+    Attributes
+    ----------
+    lowest : Measurement or None
+        Coverage of concluding intervals where it is lowest, among cells with FEWEST_CONCLUDING of them.
+    where : str
+        That cell.
+    refused : float
+        Share of refused logs.
+    wrong : float
+        Largest share of verdicts on the wrong side of zero, among concluding differences.
     """
 
     lowest: Measurement | None
     where: str
-    lowest_before: Measurement | None
-    narrowest: float
-    widest: float
     refused: float
-    refused_before: float
     wrong: float
-    wrong_before: float
 
 
-def summary(results: Results, world: str, estimator: str) -> Summary:
-    """What one estimator did in one world."""
-    present = list[tuple[float, int, str]]()
-    before = list[tuple[float, int, str]]()
-    ratios = []
+def summary(results: Results, world: str, estimator: str, rule: str = "now") -> Summary:
+    """What one estimator did in one world; rule: "now" or "before"."""
     refused = []
-    wrong = []
+    wrong = [0.0]
+    shares = []
     for cell, outcome, line in _columns(results, world, estimator):
-        where = f"{LINES[line][1]}, {cell.logging}, {cell.rounds:,} rounds"
-        for ends, shares in ((outcome.now, present), (outcome.before, before)):
-            if ends.concludes[:, line].sum() >= FEWEST_CONCLUDING:
-                kept = ends.concludes[:, line]
-                shares.append(
-                    (float(ends.covers[kept, line].mean()), int(kept.sum()), where)
-                )
-        refused.append(
-            [
-                1.0 - ends.concludes[:, line].mean()
-                for ends in (outcome.now, outcome.before)
-            ]
-        )
-        wrong.append(
-            [_wrong_share(ends, line) for ends in (outcome.now, outcome.before)]
-        )
-        ratios.append(_width_ratio(outcome, line))
-    lowest, lowest_before = (min(shares, default=None) for shares in (present, before))
-    known = [ratio for ratio in ratios if not np.isnan(ratio)]
+        ends: Intervals = getattr(outcome, rule)
+        kept = ends.concludes[:, line]
+        count = int(kept.sum())
+        refused.append(1.0 - kept.mean())
+        if count < FEWEST_CONCLUDING:
+            continue
+        covered = int(ends.covers[kept, line].sum())
+        quantity = LINES[line][1]
+        where = f"{quantity}, {cell.logging}, {cell.rounds:,} rounds"
+        shares.append((covered / count, count, where, covered))
+        if quantity == DIFFERENCE:
+            wrong.append(ends.wrong[kept, line].mean())
+    lowest = min(shares, default=None)
     return Summary(
-        lowest=_share(lowest),
+        lowest=None if lowest is None else share_of(lowest[3], lowest[1]),
         where="" if lowest is None else lowest[2],
-        lowest_before=_share(lowest_before),
-        narrowest=min(known, default=np.nan),
-        widest=max(known, default=np.nan),
-        refused=float(np.mean(refused, axis=0)[0]),
-        refused_before=float(np.mean(refused, axis=0)[1]),
-        wrong=float(np.max(wrong, axis=0)[0]),
-        wrong_before=float(np.max(wrong, axis=0)[1]),
+        refused=float(np.mean(refused)),
+        wrong=float(max(wrong)),
     )
 
 
@@ -550,34 +534,18 @@ def _columns(
     results: Results, world: str, estimator: str
 ) -> Iterator[tuple[LoggedWorld, BothRules, int]]:
     for cell, outcome in results.items():
-        if cell.world == world:
-            yield from (
-                (cell, outcome, i)
-                for i, line in enumerate(LINES)
-                if line[0] == estimator
-            )
+        for index, (name, _) in enumerate(LINES):
+            if cell.world == world and name == estimator:
+                yield cell, outcome, index
 
 
-def _share(lowest: tuple[float, int, str] | None) -> Measurement | None:
-    return None if lowest is None else share_of(round(lowest[0] * lowest[1]), lowest[1])
-
-
-def _wrong_share(ends: Intervals, line: int) -> float:
-    kept = ends.concludes[:, line]
-    if LINES[line][1] == VALUE or kept.sum() < FEWEST_CONCLUDING:
-        return 0.0
-    return float(ends.wrong[kept, line].mean())
-
-
-def _width_ratio(outcome: BothRules, line: int) -> float:
-    """Median over logs in which both rules conclude; NaN if these are too few."""
+def width_ratio(outcome: BothRules, line: int) -> float:
+    """Ratio of median widths, now to before, over logs in which both rules conclude; NaN if these are few."""
     both = outcome.now.concludes[:, line] & outcome.before.concludes[:, line]
     if both.sum() < FEWEST_CONCLUDING:
         return float("nan")
-    widths = [
-        (ends.high - ends.low)[both, line] for ends in (outcome.now, outcome.before)
-    ]
-    return float(np.median(widths[0]) / np.median(widths[1]))
+    now, before = (np.median((ends.high - ends.low)[both, line]) for ends in outcome)
+    return float(now / before)
 
 
 def coverage_goal(world: str, estimator: str) -> Claim:
@@ -707,20 +675,24 @@ def _missed(outcome: StudyOutcome) -> str:
 
 
 def _summary_line(results: Results, world: str, estimator: str) -> str:
-    figures = summary(results, world, estimator)
-    present, before = (
-        "–" if share is None else f"{share.value:.3f}"
-        for share in (figures.lowest, figures.lowest_before)
+    now, before = (
+        summary(results, world, estimator, rule) for rule in BothRules._fields
     )
-    ratio = f"{figures.narrowest:.2f}–{figures.widest:.2f}"
-    refused = f"{figures.refused:.3f}, {figures.refused_before:.3f}"
-    wrong = (
-        ""
-        if estimator == "the log"
-        else f"{figures.wrong:.3f}, {figures.wrong_before:.3f}"
-    )
-    cells = (world, estimator, present, before, ratio, refused, wrong, figures.where)
-    return f"| {' | '.join(map(str, cells))} |"
+    covered = [
+        "–" if rule.lowest is None else f"{rule.lowest.value:.3f}"
+        for rule in (now, before)
+    ]
+    ratios = [
+        width_ratio(outcome, line)
+        for _, outcome, line in _columns(results, world, estimator)
+    ]
+    ratio = "nan–nan"
+    if not np.isnan(ratios).all():
+        ratio = f"{np.nanmin(ratios):.2f}–{np.nanmax(ratios):.2f}"
+    refused = f"{now.refused:.3f}, {before.refused:.3f}"
+    wrong = "" if estimator == "the log" else f"{now.wrong:.3f}, {before.wrong:.3f}"
+    cells = (world, estimator, *covered, ratio, refused, wrong, now.where)
+    return f"| {' | '.join(cells)} |"
 
 
 def _detailed_lines(results: Results) -> Iterator[str]:
@@ -737,9 +709,9 @@ def _detailed_lines(results: Results) -> Iterator[str]:
 
 def _detailed_figures(outcome: BothRules, line: int) -> str:
     shares = []
-    for ends in (outcome.now, outcome.before):
+    for ends in outcome:
         kept = ends.concludes[:, line]
         few = kept.sum() < FEWEST_CONCLUDING
         shares.append("–" if few else f"{ends.covers[kept, line].mean():.3f}")
-    ratio = _width_ratio(outcome, line)
+    ratio = width_ratio(outcome, line)
     return f"{shares[0]} / {shares[1]}{'' if np.isnan(ratio) else f', × {ratio:.2f}'}"

@@ -286,7 +286,7 @@ def settings(kinds: Sequence[str] = tuple(KINDS)) -> list[OfflineCell]:
 def run(
     cells: Sequence[OfflineCell] | None = None,
     *,
-    replications: int = 200,
+    replications: int = 400,
     seed: int = 20261115,
     jobs: int = 2,
     progress: Progress | None = None,

@@ -18,9 +18,9 @@ from invariant_bandits.policies.memory import (
     Restart,
     SlidingWindow,
 )
-from invariant_bandits.policies.registry import Contender
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import plots
-from invariant_bandits.simulation.cells import Cell, Tally
+from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from invariant_bandits_reproduction.claims import (
@@ -45,9 +45,9 @@ from invariant_bandits_reproduction.regret_claims import (
     worst_below,
 )
 from invariant_bandits_reproduction.studies.harness import (
+    CellPlayer,
     Progress,
     StudyOutcome,
-    cell_seed,
     picture_lines,
     regret_cell,
     table,
@@ -82,14 +82,14 @@ def row(
     """
     played = {
         **named(LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM),
-        ISD_ORACLE: Contender("isd-linucb", {"split": "oracle", "memory": memory}),
-        ISD_ESTIMATED: Contender("isd-linucb", {"memory": memory}),
-        AUTO: Contender("auto-isd"),
+        ISD_ORACLE: PolicySpec("isd-linucb", {"split": "oracle", "memory": memory}),
+        ISD_ESTIMATED: PolicySpec("isd-linucb", {"memory": memory}),
+        AUTO: PolicySpec("auto-isd"),
     }
     if not drifts:
         del played[ISD_ORACLE]
     if getattr(environment, "fixed_actions", None):
-        played[AUTO_FREE] = Contender("auto-isd", {"caution": None})
+        played[AUTO_FREE] = PolicySpec("auto-isd", {"caution": None})
     return Cell(name, environment, horizon, played)
 
 
@@ -202,16 +202,16 @@ class Forgetful:
         )
 
     @property
-    def contender(self) -> Contender:
+    def contender(self) -> PolicySpec:
         """What plays."""
         options: dict[str, Any] = {
             "memory": self.memory,
             "exploration": self.exploration,
         }
         return (
-            Contender("isd-linucb", {"split": "oracle", **options})
+            PolicySpec("isd-linucb", {"split": "oracle", **options})
             if self.lifted
-            else Contender("linucb", options)
+            else PolicySpec("linucb", options)
         )
 
 
@@ -375,31 +375,22 @@ def run(
     whole_number("replications", replications, 2)
     whole_seed(seed)
     whole_number("tuning_replications", tuning_replications, 2)
-    tally = Tally(
-        progress,
-        replications * len(rows) + (tuning_replications if SEVENTH in rows else 0),
-    )
-
-    def finals(
-        cell: Cell, words: str, repetitions: int, place: int
-    ) -> dict[str, Array]:
-        note = tally.begin(words, repetitions)
-        result = cell.play(repetitions, cell_seed(seed, place), jobs, note)
-        return {name: result.final(name) for name in cell.policies}
-
+    total = replications * len(rows) + tuning_replications * (SEVENTH in rows)
+    player = CellPlayer(seed, jobs, progress, total)
     tuned: Tuned = {}
     if SEVENTH in rows:
         grid = tuning_grid()
         players = {member.words: member.contender for member in grid}
         cell = replace(SEVENTH, policies=players)
-        there = finals(cell, "tuning for the seventh", tuning_replications, TUNING)
+        words = "tuning for the seventh"
+        there = player.regrets(cell, TUNING, tuning_replications, words)
         tuned = best_of(grid, there)
     regret = {}
     for cell in rows:
-        place = ROWS.index(cell) if cell in ROWS else OTHER_ROWS + rows.index(cell)
+        index = ROWS.index(cell) if cell in ROWS else OTHER_ROWS + rows.index(cell)
         if cell == SEVENTH:
             cell = replace(cell, policies={**cell.policies, **forgetful(tuned)})
-        regret[cell.name] = finals(cell, cell.name, replications, place)
+        regret[cell.name] = player.regrets(cell, index, replications)
     more = {"tuned": tuned, "tuning_replications": tuning_replications}
     return StudyOutcome(regret, replications, seed, more)
 
@@ -419,7 +410,7 @@ def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
     return best
 
 
-def forgetful(tuned: Tuned) -> dict[str, Contender]:
+def forgetful(tuned: Tuned) -> dict[str, PolicySpec]:
     """What the seventh experiment plays beside the contenders: tuned policies that forget, and published
     pairs.
     """

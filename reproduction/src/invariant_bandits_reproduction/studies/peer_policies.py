@@ -78,19 +78,17 @@ def logged_rounds(past: Past) -> Iterator[tuple[Array, int, float]]:
     Logs of labelled arms name the played arm only: all arms that have a label count as offered.
     """
     logs = past.logs
-    rewards = logs.rewards.tolist()
     if hasattr(logs, "contexts"):
         one_hot = np.eye(past.dim // logs.contexts.shape[1])
-        for context, arm, reward in zip(
-            logs.contexts, logs.arms.tolist(), rewards, strict=True
-        ):
+        for context, arm, reward in PerArm.logged(past):
             yield np.kron(one_hot, context), arm, reward
-    elif rewards:
+    elif len(logs.rewards):
         offered = (
             np.split(logs.offered, logs.starts[1:-1])
             if logs.offered.ndim == 2
             else logs.offered
         )
+        rewards = logs.rewards.tolist()
         yield from zip(offered, logs.actions.tolist(), rewards, strict=True)
 
 
@@ -195,6 +193,13 @@ class PerArm:
         self.width = past.logs.contexts.shape[1]
         self.arms = list(range(past.dim // self.width))
 
+    @staticmethod
+    def logged(past: Past) -> Iterator[tuple[Array, int, float]]:
+        """Context, arm and reward of every logged round."""
+        logs = past.logs
+        rewards = logs.rewards.tolist()
+        return zip(logs.contexts, logs.arms.tolist(), rewards, strict=True)
+
     def _parts(self, features: Array) -> tuple[list[int], Array]:
         blocks = features.reshape(len(features), -1, self.width)
         arms = blocks[:, :, 0].argmax(axis=1)
@@ -268,13 +273,7 @@ class River(PerArm):
         self.policy = LinUCBDisjoint(
             alpha=size**-2, beta=size**-2, smoothing=smoothing, seed=0
         )
-        logs = zip(
-            past.logs.contexts,
-            past.logs.arms.tolist(),
-            past.logs.rewards.tolist(),
-            strict=True,
-        )
-        for context, arm, reward in logs:
+        for context, arm, reward in self.logged(past):
             self.policy.update(arm, self._named(context), reward)
 
     @staticmethod
@@ -301,13 +300,7 @@ class Pareto(PerArm):
         self.policy = DisjointLinUCBPolicy(
             names, self.width, alpha, forgetting_factor=factor, seed=0
         )
-        logs = zip(
-            past.logs.contexts,
-            past.logs.arms.tolist(),
-            past.logs.rewards.tolist(),
-            strict=True,
-        )
-        for context, arm, reward in logs:
+        for context, arm, reward in self.logged(past):
             self.policy.update(str(arm), context, reward)
 
     def choose(self, offered: list[int], context: Array) -> int:

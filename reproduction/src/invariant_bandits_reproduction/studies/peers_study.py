@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, whole_number, whole_seed
 from invariant_bandits.plotting import theme
-from invariant_bandits.policies.registry import Contender, build_policy
+from invariant_bandits.policies.registry import PolicySpec, policy_spec
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.labelled_arms import LabelledArms
 from invariant_bandits.simulation.paper import PaperWorld
@@ -121,12 +121,12 @@ WORLDS: Mapping[str, World] = {
 class Variant(NamedTuple):
     """A policy with one of the settings it may be tuned to.
 
-    words: the setting; make: past -> fresh policy.
+    words: the setting; make: a spec, or past -> fresh policy.
     """
 
     policy: str
     words: str
-    make: Callable[[Any], Any]
+    make: Any
 
 
 def cold(past: Any) -> Any:
@@ -160,7 +160,7 @@ def _peer_variants(name: str, peer: Peer) -> list[Variant]:
 
 def variants_in(labelled: bool) -> list[Variant]:
     """Every policy that can play with labelled arms, or without, and every setting it may be tuned to."""
-    result = [Variant(AUTO, "as it is", Contender(AUTO))]
+    result = [Variant(AUTO, "as it is", PolicySpec(AUTO))]
     for name in (
         ("linucb", "linucb-warm")
         if labelled
@@ -171,13 +171,13 @@ def variants_in(labelled: bool) -> list[Variant]:
                 Variant(
                     name,
                     f"exploration {size:g}",
-                    Contender(name, {"exploration": size}),
+                    PolicySpec(name, {"exploration": size}),
                 )
             )
     for size, rate, warm in product(EXPLORATIONS_BESIDE_RATES, RATES, (True, False)):
         options = {"exploration": size, "discount": rate, "warm": warm}
         words = f"exploration {size:g}, discount {rate:g}, {'warm' if warm else 'cold'}"
-        result.append(Variant("d-linucb", words, Contender("d-linucb", options)))
+        result.append(Variant("d-linucb", words, PolicySpec("d-linucb", options)))
     for name, peer in PEERS.items():
         if peer.is_installed and (labelled or not peer.labelled):
             result += _peer_variants(name, peer)
@@ -191,10 +191,10 @@ class Played(NamedTuple):
     microseconds: float
 
 
-def play(make: Callable[[Any], Any], episode: Any) -> Played:
+def play(make: Any, episode: Any) -> Played:
     """Play one episode through."""
     with warnings.catch_warnings(action="ignore"):
-        policy = build_policy(make, episode.past)
+        policy = policy_spec("peer", make).build(episode.past)
         means = episode.means
         total = 0.0
         start = time.process_time()
@@ -319,20 +319,8 @@ def on_real_data(
     data = DATA[name]()
     middle = data.rounds.rounds // 2
 
-    def note(words: str, total: int) -> Callable[[int], None]:
-        return lambda done: (
-            progress(f"{words}: {data.name}", done, total) if progress else None
-        )
-
     first_half = data.until(middle).scaled(middle)
-    tuned = real_study.tune(
-        first_half,
-        choices,
-        REAL_DRAWS,
-        seed,
-        jobs,
-        note("tuning", REAL_DRAWS * len(choices)),
-    )
+    tuned = real_study.tune(first_half, choices, REAL_DRAWS, seed, jobs, progress)
     words = {
         policy: tuned[policy].settings
         if policy in tuned
@@ -340,14 +328,9 @@ def on_real_data(
         for policy in choices
     }
     players = {policy: choices[policy][words[policy]] for policy in choices}
+    scaled = data.scaled(middle)
     played = real_study.second_half(
-        data.scaled(middle),
-        players,
-        middle,
-        REAL_DRAWS,
-        seed,
-        jobs,
-        note("second half", REAL_DRAWS),
+        scaled, players, middle, REAL_DRAWS, seed, jobs, progress
     )
     return {
         policy: (real_study.blocks_of(gains).tolist(), words[policy], 0.0)

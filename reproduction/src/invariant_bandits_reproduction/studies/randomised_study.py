@@ -206,7 +206,7 @@ def written_log(policy: Randomised, episode: KnownEpisode) -> Feedback:
     actions = np.empty(episode.horizon, dtype=np.int64)
     propensities = np.empty(rewards.shape)
     for t, offered in enumerate(episode.offered):
-        actions[t], propensities[t] = policy.choose(offered)
+        actions[t], propensities[t], *_ = policy.decide(offered)
         policy.update(offered[actions[t]], float(rewards[t, actions[t]]))
     own = propensities[np.arange(episode.horizon), actions]
     return Feedback.from_arrays(

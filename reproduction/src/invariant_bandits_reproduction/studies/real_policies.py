@@ -15,7 +15,7 @@ from invariant_bandits.policies.baselines import Uniform
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Discount, Memory, SlidingWindow
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, Maker
+from invariant_bandits.policies.registry import PolicySpec
 
 AUTO_DEFAULT = "AutoISD, default"
 AUTO_TUNED = "AutoISD, tuned"
@@ -39,7 +39,7 @@ FORGOTTEN = 1e-6
 """Weight below which a logged round counts as forgotten by a discount."""
 
 
-Tunable = Mapping[str, Mapping[str, Maker]]
+Tunable = Mapping[str, Mapping[str, Any]]
 """Policy -> its settings in words -> what plays; those with one setting are not tuned."""
 
 
@@ -60,26 +60,26 @@ def past_of(earlier: Feedback, horizon: int) -> Past:
 def tunable() -> Tunable:
     """Everything that every policy may be tuned to."""
     return {
-        AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, caution 0": Contender("auto-isd")},
+        AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, caution 0": PolicySpec("auto-isd")},
         AUTO_TUNED: {
-            auto_words(caution, windows): Contender(
+            auto_words(caution, windows): PolicySpec(
                 "auto-isd", {"caution": caution, "windows": windows}
             )
             for windows in AUTO_WINDOWS
             for caution in AUTO_CAUTIONS
         },
         ISD: {
-            f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}": Contender(
+            f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}": PolicySpec(
                 "isd-linucb", {"exploration": exploration, "noise_scale": None}
             )
             for exploration in EXPLORATIONS
         },
-        COLD: {_explores(1.0): Contender("linucb")},
+        COLD: {_explores(1.0): PolicySpec("linucb")},
         COLD_TUNED: {
-            _explores(e): Contender("linucb", {"exploration": e}) for e in EXPLORATIONS
+            _explores(e): PolicySpec("linucb", {"exploration": e}) for e in EXPLORATIONS
         },
         WARM: {
-            _explores(e): Contender("linucb-warm", {"exploration": e})
+            _explores(e): PolicySpec("linucb-warm", {"exploration": e})
             for e in EXPLORATIONS
         },
         SLIDING: {
@@ -96,7 +96,7 @@ def tunable() -> Tunable:
             for discount in DISCOUNTS
             for exploration in EXPLORATIONS
         },
-        FROZEN: {"ridge regression on all logs": Contender("frozen")},
+        FROZEN: {"ridge regression on all logs": PolicySpec("frozen")},
         UNIFORM: {
             "every action alike": lambda past: Uniform(past.dim, seed=past.logs.rounds)
         },
@@ -112,7 +112,7 @@ def _explores(exploration: float) -> str:
     return f"exploration {exploration:g}"
 
 
-def forgetful(exploration: float, memory: Memory, logs: int) -> Maker:
+def forgetful(exploration: float, memory: Memory, logs: int) -> Any:
     """LinUCB with a memory that has seen as many of the latest logs as it can remember."""
 
     def make(past: Past) -> Any:

@@ -123,7 +123,7 @@ def rounds_of(
 def round_means(rows: Array, starts: Array) -> Array:
     """Mean over the rows of every round."""
     sums = np.add.reduceat(rows, starts[:-1], axis=0)
-    return np.asarray((sums.T / np.diff(starts)).T)
+    return (sums.T / np.diff(starts)).T
 
 
 def installed(package: str) -> Path:

@@ -4,9 +4,8 @@ learns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.plotting import literal, one_line_each, theme
-from invariant_bandits.policies.registry import Maker
 from invariant_bandits_reproduction.claims import (
     Claim,
     Judged,
@@ -119,20 +117,8 @@ def play_data(
             f"horizons must be at most {rounds - middle}, the rounds of the second half: {longest}"
         )
     offered = tunable() if choices is None else choices
-    total = replications * (
-        sum(len(settings) > 1 for settings in offered.values()) + 1 + dates
-    )
-    before = 0
-
-    def note(words: str, done: int) -> None:
-        if progress is not None:
-            progress(f"{data.name}: {words}", before + done, total)
-
     first_half = data.until(middle).scaled(middle)
-    tuned = tune(
-        first_half, offered, replications, seed, jobs, lambda done: note("tuning", done)
-    )
-    before += replications * len(tuned)
+    tuned = tune(first_half, offered, replications, seed, jobs, progress)
     players = {
         name: settings[tuned[name].settings]
         if name in tuned
@@ -140,27 +126,24 @@ def play_data(
         for name, settings in offered.items()
     }
     whole = data.scaled(middle)
-    half = second_half(
-        whole,
-        players,
-        middle,
-        replications,
-        seed,
-        jobs,
-        lambda done: note("second half", done),
-    )
-    before += replications
+    half = second_half(whole, players, middle, replications, seed, jobs, progress)
     origins = np.linspace(middle, rounds - longest, dates).round().astype(int)
-    rolling = _from_dates(
-        whole,
-        players,
-        origins,
-        horizons,
-        replications,
-        seed,
-        jobs,
-        lambda done: note("from many dates", done),
-    )
+    logs = [
+        whole.logged(np.random.default_rng((seed, r)), middle)
+        for r in range(replications)
+    ]
+    played = [
+        rolling_origins(
+            log,
+            players,
+            origins=origins.tolist(),
+            horizon=longest,
+            past_of=past_of,
+            jobs=jobs,
+            progress=progress,
+        )
+        for log in logs
+    ]
     return RealOutcome(
         name=data.name,
         unit=data.unit,
@@ -170,7 +153,12 @@ def play_data(
         period=tuple(str(_times(data)[at]) for at in (0, middle, -1)),  # type: ignore[arg-type]
         tuned=tuned,
         half=half,
-        rolling=rolling,
+        rolling={
+            name: np.stack(
+                [mean_gains(whole, chosen[name], horizons) for chosen in played]
+            )
+            for name in players
+        },
         dates=_times(data)[origins],
         horizons=tuple(horizons),
         replications=replications,
@@ -206,58 +194,27 @@ def _times(data: RealData) -> Array:
 
 def second_half(
     data: RealData,
-    players: Mapping[str, Maker],
+    players: Mapping[str, Any],
     middle: int,
     replications: int,
     seed: int,
     jobs: int,
-    progress: Callable[[int], None],
+    progress: Progress | None,
 ) -> dict[str, Array]:
     """Gain (replications, rounds of the second half) of every player, from the logs of the first."""
 
     def work(r: int) -> dict[str, Array]:
         return play_all(data, players, r, middle, data.rounds.rounds, middle, seed)
 
-    played = gather(work, range(replications), jobs, lambda _, done, __: progress(done))
+    words = f"second half: {data.name}"
+    played = gather(work, range(replications), jobs, progress, words)
     return {name: np.stack([gains[name] for gains in played]) for name in players}
 
 
-def _from_dates(
-    data: RealData,
-    players: Mapping[str, Maker],
-    origins: Array,
-    horizons: Sequence[int],
-    replications: int,
-    seed: int,
-    jobs: int,
-    progress: Callable[[int], None],
-) -> dict[str, Array]:
-    """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs
-    before.
-    """
-    gains = data.gains()
-    means_of = dict[str, list[Array]]()
-    middle = data.rounds.rounds // 2
-    for r in range(replications):
-        played = rolling_origins(
-            data.logged(np.random.default_rng((seed, r)), middle),
-            players,
-            origins=origins.tolist(),
-            horizons=horizons,
-            past_of=past_of,
-            jobs=jobs,
-            progress=partial(_after, progress, r * len(origins)),
-        )
-        for name, rows in played.chosen_rows.items():
-            means = [
-                [gains[row[:horizon]].mean() for horizon in horizons] for row in rows
-            ]
-            means_of.setdefault(name, []).append(np.array(means))
-    return {name: np.stack(means) for name, means in means_of.items()}
-
-
-def _after(progress: Callable[[int], None], before: int, done: int, _: int) -> None:
-    progress(before + done)
+def mean_gains(data: RealData, rows: Array, horizons: Sequence[int]) -> Array:
+    """Mean gain (dates, horizons) of the first rounds, from the rows (dates, rounds) that were chosen."""
+    gains = data.gains()[rows]
+    return np.stack([gains[:, :horizon].mean(axis=1) for horizon in horizons], axis=1)
 
 
 def tune(
@@ -266,7 +223,7 @@ def tune(
     replications: int,
     seed: int,
     jobs: int = 1,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, TunedChoice]:
     """The settings of highest mean gain for every policy that has a choice.
 
@@ -281,8 +238,8 @@ def tune(
         gains = play_all(data, groups[name], r, rounds // 2, rounds, rounds, seed)
         return {settings: float(gain.mean()) for settings, gain in gains.items()}
 
-    note = None if progress is None else lambda _, done, __: progress(done)
-    played = dict(zip(tasks, gather(work, tasks, jobs, note), strict=True))
+    words = f"tuning: {data.name}"
+    played = dict(zip(tasks, gather(work, tasks, jobs, progress, words), strict=True))
     choices = {}
     for name, settings in groups.items():
         gains_of = {
@@ -297,7 +254,7 @@ def tune(
 
 def play_all(
     data: RealData,
-    players: Mapping[str, Maker],
+    players: Mapping[str, Any],
     replication: int,
     start: int,
     stop: int,
@@ -507,23 +464,20 @@ def means(outcome: RealOutcome) -> Mapping[str, Mapping[str, Measurement]]:
     }
 
 
-def charted(
-    outcome: RealOutcome, reference: str = AUTO_TUNED
-) -> dict[str, dict[str, tuple[float, float]]]:
-    """For the picture: stretch -> policy -> (mean gain, two errors of its paired difference to the
-    reference).
-    """
-    apart = differences(outcome, reference)
+def charted(outcome: RealOutcome) -> dict[str, dict[str, Measurement]]:
+    """For the picture: stretch -> policy -> mean gain, its error that of the difference to AUTO_TUNED."""
+    apart = differences(outcome, AUTO_TUNED)
+    gains = means(outcome)
     return {
         stretch: {
-            name: (
-                float(values.mean()),
-                0.0 if name == reference else 2.0 * apart[stretch][name].error,
+            name: replace(
+                gains[name][stretch],
+                error=0.0 if name == AUTO_TUNED else apart[stretch][name].error,
             )
-            for name, values in by_policy.items()
+            for name in gains
             if name != UNIFORM
         }
-        for stretch, by_policy in samples(outcome).items()
+        for stretch in apart
     }
 
 
@@ -818,65 +772,31 @@ def _signed(value: Measurement, unit: str) -> str:
     return value.with_error(_digits(unit), sign="+")
 
 
-Gains = Mapping[str, Mapping[str, tuple[float, float]]]
-
-
 def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
-    """Gain of every policy, early and late, on every data set."""
+    """Gain of every policy, early and late: one row of panels per data set, one panel per stretch of play."""
     charts = {of_set.name: charted(of_set) for of_set in outcome.values.values()}
-    return gain_chart(charts, ours=OURS, reference=AUTO_TUNED, theme_name=theme_name)
-
-
-def gain_chart(
-    data: Mapping[str, Gains],
-    *,
-    ours: tuple[str, ...],
-    reference: str,
-    theme_name: str = "light",
-) -> Figure:
-    """One row of panels per data set, one panel per stretch of play, one line per policy.
-
-    data: data set -> stretch -> policy -> (mean gain, half length of its bar); ours: policies drawn as filled
-    squares; reference: the policy whose mean is the dashed line.
-    """
-    if not data or any(
-        reference not in by_policy
-        for stretches in data.values()
-        for by_policy in stretches.values()
-    ):
-        raise InputError(
-            f"data must hold {reference!r}, the reference, in every stretch of every data set"
-        )
-    columns = max(len(stretches) for stretches in data.values())
-    policies = max(
-        len(by_policy)
-        for stretches in data.values()
-        for by_policy in stretches.values()
-    )
+    columns = max(map(len, charts.values()))
+    policies = len(next(iter(next(iter(charts.values())).values())))
     with theme(theme_name) as colours:
         figure = plt.figure(
-            figsize=(10.0, len(data) * (0.9 + 0.22 * policies)), layout="constrained"
+            figsize=(10.0, len(charts) * (0.9 + 0.22 * policies)), layout="constrained"
         )
-        panels = figure.subplots(len(data), columns, squeeze=False, sharey="row")
-        for row, (title, stretches) in zip(panels, data.items(), strict=True):
-            for axis, (stretch, by_policy) in zip(row, stretches.items(), strict=False):
-                names = list(by_policy)
+        panels = figure.subplots(len(charts), columns, squeeze=False, sharey="row")
+        for row, (title, stretches) in zip(panels, charts.items(), strict=True):
+            for axis, (stretch, points) in zip(row, stretches.items(), strict=False):
                 axis.axvline(
-                    by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--"
+                    points[AUTO_TUNED].value, color=colours["stable"], lw=0.9, ls="--"
                 )
-                for index, name in enumerate(names):
-                    mean, half = by_policy[name]
-                    colour = colours["stable" if name in ours else "ink"]
-                    axis.hlines(index, mean - half, mean + half, color=colour, lw=1.4)
-                    axis.plot(
-                        mean,
-                        index,
-                        marker="s" if name in ours else "o",
-                        ms=4.5,
-                        color=colour,
-                    )
+                for index, (name, point) in enumerate(points.items()):
+                    half = 2.0 * point.error
+                    ours = name in OURS
+                    colour = colours["stable" if ours else "ink"]
+                    ends = (point.value - half, point.value + half)
+                    axis.hlines(index, *ends, color=colour, lw=1.4)
+                    marker = "s" if ours else "o"
+                    axis.plot(point.value, index, marker=marker, ms=4.5, color=colour)
                 axis.set_title(literal(f"{title}, {stretch}", 80))
-                one_line_each(axis, names, colours)
+                one_line_each(axis, list(points), colours)
             for axis in row[len(stretches) :]:
                 axis.set_visible(False)
     return figure

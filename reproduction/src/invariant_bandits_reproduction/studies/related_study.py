@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from invariant_bandits.checks import Array, whole_number, whole_seed
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.plotting import theme
-from invariant_bandits.policies.registry import Contender
-from invariant_bandits.simulation.cells import Cell, Tally
+from invariant_bandits.policies.registry import PolicySpec
+from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import KnownEpisode, PaperEpisodes
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 from invariant_bandits_reproduction.claims import (
@@ -26,9 +26,9 @@ from invariant_bandits_reproduction.claims import (
 )
 from invariant_bandits_reproduction.regret_claims import mean_at_most
 from invariant_bandits_reproduction.studies.harness import (
+    CellPlayer,
     Progress,
     StudyOutcome,
-    cell_seed,
     picture_lines,
     table,
     with_lowest_bold,
@@ -137,7 +137,7 @@ class TaskEpisodes:
             path = np.empty(rounds)
             for t, step in enumerate(steps):
                 state = path[t] = 0.95 * state + step
-            return np.asarray(level + path[:, None] * slope)
+            return level + path[:, None] * slope
 
         return follow, follow
 
@@ -148,8 +148,8 @@ class TaskEpisodes:
         other[half:] = 0.1 * rng.standard_normal(self.dim - half)
 
         def task() -> Array:
-            return np.asarray(
-                lasting + np.pad(1.0 + rng.standard_normal(self.dim - half), (half, 0))
+            return lasting + np.pad(
+                1.0 + rng.standard_normal(self.dim - half), (half, 0)
             )
 
         return self._by_task(task), lambda rounds, _: np.tile(
@@ -208,7 +208,7 @@ CONDITIONS = {
 """What holds in a world."""
 
 
-def contender(name: str, exploration: float | None, memory: int) -> Contender:
+def contender(name: str, exploration: float | None, memory: int) -> PolicySpec:
     """A policy of the study."""
     options: dict[str, float | int] = (
         {} if exploration is None else {"exploration": exploration}
@@ -219,7 +219,7 @@ def contender(name: str, exploration: float | None, memory: int) -> Contender:
         options["discount"] = 1.0 - 1.0 / memory
     elif name == "sequential-linucb":
         options["task"] = memory
-    return Contender(name, options)
+    return PolicySpec(name, options)
 
 
 MOST_SHOWN = 20.0
@@ -250,7 +250,8 @@ def run(
     """
     whole_number("replications", replications, 2)
     whole_seed(seed)
-    tally = Tally(progress, (replications + tuning_replications) * len(worlds))
+    total = (replications + tuning_replications) * len(worlds)
+    player = CellPlayer(seed, jobs, progress, total)
     regret: dict[str, dict[str, Array]] = {}
     chosen: dict[str, dict[str, float]] = {}
     for index, (world, (environment, horizon, memory)) in enumerate(worlds.items()):
@@ -265,24 +266,18 @@ def run(
             horizon,
             {f"{name} {size}": who for (name, size), who in grid.items()},
         )
-        note = tally.begin(f"tuning: {world}", tuning_replications)
-        there = cell.play(
-            tuning_replications, cell_seed(seed, 1000 + index), jobs, note
+        there = player.regrets(
+            cell, 1000 + index, tuning_replications, f"tuning: {world}"
         )
         chosen[world] = {
-            name: min(
-                EXPLORATIONS, key=lambda size: there.final(f"{name} {size}").mean()
-            )
+            name: min(EXPLORATIONS, key=lambda size: there[f"{name} {size}"].mean())
             for name in TUNED
         }
         players = {
             name: contender(name, chosen[world].get(name), memory) for name in NAMES
         }
-        note = tally.begin(world, replications)
-        played = replace(cell, policies=players).play(
-            replications, cell_seed(seed, index), jobs, note
-        )
-        regret[world] = {name: played.final(name) for name in NAMES}
+        cell = replace(cell, policies=players)
+        regret[world] = player.regrets(cell, index, replications)
     return StudyOutcome(regret, replications, seed, {"explorations": chosen})
 
 

@@ -12,10 +12,9 @@ from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, Maker
-from invariant_bandits.simulation.cells import Cell, PolicyProbe, Tally
+from invariant_bandits.policies.registry import PolicySpec
+from invariant_bandits.simulation.cells import Cell, PolicyProbe
 from invariant_bandits.simulation.episodes import Environment
-from invariant_bandits.simulation.loop import SimulationResult
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
 from invariant_bandits_reproduction.claims import (
     Claim,
@@ -24,9 +23,9 @@ from invariant_bandits_reproduction.claims import (
 )
 from invariant_bandits_reproduction.regret_claims import mean_at_most, worst_at_most
 from invariant_bandits_reproduction.studies.harness import (
+    CellPlayer,
     Progress,
     StudyOutcome,
-    cell_seed,
     table,
     verdict_lines,
     with_lowest_bold,
@@ -84,18 +83,18 @@ class Linear:
         return policy
 
 
-PLAYERS: Mapping[str, Maker] = {
+PLAYERS: Mapping[str, Any] = {
     LINUCB: Linear(),
     LINUCB_3: Linear(0.3),
     LINUCB_1: Linear(0.1),
     WARM: Linear(1.0, warm=True),
     WARM_1: Linear(0.1, warm=True),
     WARM_D: Linear(0.1, warm=True, memory=Discount(0.99)),
-    AUTO: Contender("auto-isd", {"delta": DELTA}),
+    AUTO: PolicySpec("auto-isd", {"delta": DELTA}),
 }
-FREE_PLAYERS: Mapping[str, Maker] = {
+FREE_PLAYERS: Mapping[str, Any] = {
     **PLAYERS,
-    AUTO_FREE: Contender("auto-isd", {"delta": DELTA, "caution": None}),
+    AUTO_FREE: PolicySpec("auto-isd", {"delta": DELTA, "caution": None}),
 }
 """With the caution that is recommended where the same few actions are offered in every round."""
 
@@ -235,7 +234,7 @@ BROKEN = tuple(
     for size in (0.5, 1.0)
 )
 """Worlds in which it is right."""
-ALARMED = Contender("auto-isd", {"delta": DELTA})
+ALARMED = PolicySpec("auto-isd", {"delta": DELTA})
 ALARM_ROUNDS = 2000
 """Rounds of a run in which an alarm may be raised: twice those of the other worlds."""
 
@@ -312,27 +311,22 @@ def run(
         for cell in worlds
     ]
     watched = (*held, *BROKEN) if alarm_replications else ()
-    tally = Tally(progress, sum(counts) + alarm_replications * len(watched))
+    total = sum(counts) + alarm_replications * len(watched)
+    player = CellPlayer(seed, jobs, progress, total)
     regret = {}
     seen = {}
     alarms = {}
 
-    def play(cell: Cell, place: int, count: int) -> SimulationResult:
-        return cell.play(
-            count, cell_seed(seed, place), jobs, tally.begin(cell.name, count)
-        )
-
-    for place, (cell, count) in enumerate(zip(worlds, counts, strict=True)):
-        result = play(cell, place, count)
+    for index, (cell, count) in enumerate(zip(worlds, counts, strict=True)):
+        result = player.play(cell, index, count)
         regret[cell.name] = {name: result.final(name) for name in cell.policies}
         seen[cell.name] = result.observations[AUTO]
-    for place, cell in enumerate(watched):
+    for index, cell in enumerate(watched):
         alarmed = Cell(
             cell.name, cell.environment, ALARM_ROUNDS, {AUTO: ALARMED}, observe=alarm_of
         )
-        observed = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[
-            AUTO
-        ]
+        result = player.play(alarmed, ALARM_SEEDS + index, alarm_replications)
+        observed = result.observations[AUTO]
         alarms[cell.name] = (
             float(observed["alarm"].mean()),
             float(observed["supported"].mean()),

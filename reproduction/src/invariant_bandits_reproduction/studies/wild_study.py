@@ -20,12 +20,12 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation.comparison import compare
 from invariant_bandits.evaluation.estimators import target_probabilities
-from invariant_bandits.evaluation.logged import LoggedFeedback, read_feedback
 from invariant_bandits.evaluation.tuning import EXPLORATIONS
 from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.logged_feedback import LoggedFeedback
 from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, build_policy
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.reports import values
 from invariant_bandits.simulation.wild_logs import OTHER_LOGS, WILD_LOGS, WildLog
 from invariant_bandits.simulation.wild_more import LATER_LOGS, NEW_LOGS
@@ -153,7 +153,7 @@ def order_draw(task: tuple[str, int]) -> Order:
     kind, seed = task
     with TemporaryDirectory() as folder:
         log = KINDS[kind](Path(folder), seed, rounds=COMPARED_ROUNDS)
-        read = read_feedback(open_log(str(log.path), log.options or None))
+        read = open_log(str(log.path), log.options or None).feedback()
         chances = "logged" if "propensity" in log.roles else "uniform"
         result = compare(read.feedback, windows=read.windows, propensities=chances)
     truth = _Truth(log, read)
@@ -188,7 +188,7 @@ class _Truth:
     def __init__(self, log: WildLog, read: LoggedFeedback) -> None:
         self.earlier, self.later = read.feedback.split(0.5)
         self.past = Past.from_feedback(self.earlier, self.later.rounds, read.windows)
-        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])  # type: ignore[union-attr]
+        tasks = np.array([log.arms.index(label) for label in read.feature_map.labels])
         rows = np.repeat(log.order, read.feedback.counts)
         means = log.means[rows, tasks[np.asarray(read.offered_arms).astype(np.int64)]]
         self.means: Array = means[read.feedback.starts[self.earlier.rounds] :]
@@ -199,7 +199,7 @@ class _Truth:
 
     def of(self, policy: str, settings: Mapping[str, Any]) -> float:
         """Value per round of a registered policy with these settings."""
-        made = build_policy(Contender(policy, settings), self.past)
+        made = PolicySpec(policy, settings).build(self.past)
         target = np.asarray(
             target_probabilities(made, self.later, baseline=self.past.baseline)
         )
@@ -211,7 +211,7 @@ def run(
     replications: int = 40,
     compared: int = 20,
     first: int = 10,
-    seed: int = 20261118,
+    seed: int = 20261119,
     jobs: int = 1,
     progress: Progress | None = None,
     kept: Path | None = None,

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from invariant_bandits.checks import format_names
 from invariant_bandits.logs.decode import is_time
 from invariant_bandits.logs.files import naming_file
 from invariant_bandits.logs.formats.registry import (
     register_log_format,
     without_compression,
 )
-from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Batches,
@@ -94,26 +94,18 @@ class Dialect:
 
     def header(self, sample: bytes) -> list[str]:
         """Names of the columns of a table that begins with `sample`."""
-        return next(
-            iter(
-                _table(sample[self.before :].decode(errors="replace"), self.delimiter)
-            ),
-            [],
-        )
+        lines = sample[self.before :].decode(errors="replace")
+        return _table(lines, self.delimiter)[0]
 
     def with_points(self, column: Any) -> Any:
         """A column of text numbers with decimal points, nothing between thousands and no signs of units."""
         column = compute.replace_substring_regex(column, SIGNS, r"\1")
         between = "," if self.decimal == "." else "."
         grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
-        column = compute.if_else(
-            grouped, compute.replace_substring(column, between, ""), column
-        )
-        return (
-            column
-            if self.decimal == "."
-            else compute.replace_substring(column, ",", ".")
-        )
+        joined = compute.replace_substring(column, between, "")
+        column = compute.if_else(grouped, joined, column)
+        # Without decimal commas none is left.
+        return compute.replace_substring(column, ",", ".") if between == "." else column
 
 
 def _has_decimal_commas(values: list[str]) -> bool:
@@ -131,23 +123,18 @@ def _has_decimal_commas(values: list[str]) -> bool:
 def _table(lines: str, delimiter: str) -> list[list[str]]:
     """The first rows, without empty ones, up to one with a value that is too long; at least one."""
     rows: list[list[str]] = []
+    reader = csv.reader(io.StringIO(lines), delimiter=delimiter)
     with suppress(csv.Error):
-        rows.extend(
-            row
-            for row in islice(
-                csv.reader(io.StringIO(lines), delimiter=delimiter), LINES
-            )
-            if row
-        )
+        rows.extend(filter(None, islice(reader, LINES)))
     return rows or [[]]
 
 
 def _regularity(table: list[list[str]]) -> tuple[float, int]:
     """The share of rows with as many values as the header, and how many; one column says nothing."""
     width = len(table[0])
-    return (
-        sum(len(row) == width for row in table) / len(table) if width > 1 else 0.0
-    ), width
+    if width < 2:
+        return 0.0, width
+    return sum(len(row) == width for row in table) / len(table), width
 
 
 TRUE = ("true", "True", "TRUE", "yes", "Yes", "YES")
@@ -193,11 +180,9 @@ class CsvSource(TextSource):
         with naming_file(path):
             table, bad = _parsed(sample[dialect.before :], dialect, None)
         if bad and not len(table):
-            wanted = (
-                f"as many values as its header ({format_names(self.headers[path])})"
-            )
             raise FileError(
-                f"{path} is not readable: none of its first rows has {wanted}"
+                f"{path} is not readable: none of its first rows has as many values as its "
+                f"header ({format_names(self.headers[path])})"
             )
         schema = table.schema
         grouped = self.grouped.setdefault(path, set())
@@ -259,20 +244,23 @@ def _parsed(
         bad.append(row.number - (1 if names else 2))  # from 1, and the header is a row
         return "skip"
 
-    how: dict[str, Any] = {
-        "strings_can_be_null": True,
-        "true_values": TRUE,
-        "false_values": FALSE,
-    }
-    converting = arrow_csv.ConvertOptions(decimal_point=dialect.decimal, **how)
+    converting = arrow_csv.ConvertOptions(
+        decimal_point=dialect.decimal,
+        strings_can_be_null=True,
+        true_values=TRUE,
+        false_values=FALSE,
+    )
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
     reading = arrow_csv.ReadOptions(
         use_threads=False, block_size=len(text) + 1, column_names=names
     )
-    how = {"newlines_in_values": True, "invalid_row_handler": skip}
-    parsing = arrow_csv.ParseOptions(delimiter=dialect.delimiter, **how)
+    parsing = arrow_csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        newlines_in_values=True,
+        invalid_row_handler=skip,
+    )
     return arrow_csv.read_csv(pa.BufferReader(text), reading, parsing, converting), bad
 
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -114,9 +113,9 @@ def _event(path: str, which: int, number: int, text: bytes) -> LoggedEvent | str
         msgspec.MsgspecError,
     ):
         return DAMAGED
-    form = "decisions for several slots (slates or conditional bandits)"
     raise FileError(
-        f"{path}: line {number} has {form}; one decision per event is needed"
+        f"{path}: line {number} has decisions for several slots (slates or conditional "
+        "bandits); one decision per event is needed"
     )
 
 
@@ -135,45 +134,52 @@ def _usable(line: _Line, name: str) -> LoggedEvent | str:
     if "_multi" not in line.c:
         return DAMAGED if line.name is None else DANGLING
     actions = ACTIONS.decode(line.c["_multi"])
-    cost = line.cost
-    index = line.index
+    refusal = _why_not_learned(line, len(actions))
+    if refusal is not None:
+        return refusal
     drop = line.drop or 0.0
+    original = line.cost if line.original is None else line.original
+    notes = []
+    if line.outcomes is None:
+        notes.append(NO_OUTCOME)
+    more = {}
+    if original != line.cost:
+        more[OBSERVED] = 0.0 - float(original)
+        notes.append(APPRENTICE)
+    if drop:
+        more[WEIGHT] = 1.0 / (1.0 - drop)
+        notes.append(DROPPED)
+    shared: list[Feature] = []
+    for key, part in line.c.items():
+        if key[:1] != "_" or key == "_text":
+            shared += _part(key, bytes(part))[1]
+    tags, features = zip(*(_part("", bytes(action)) for action in actions), strict=True)
+    numbered = enumerate(tags, start=1)
+    return LoggedEvent(
+        round=str(line.name or name),
+        labels=[str(number if tag is None else tag) for number, tag in numbered],
+        chosen=int(line.index),
+        reward=0.0 - float(line.cost),
+        propensity=float(line.probability),
+        shared=shared,
+        actions=features,
+        time=line.time,
+        more=more,
+        notes=tuple(notes),
+    )
+
+
+def _why_not_learned(line: _Line, actions: int) -> str | None:
+    """Say why an event with so many actions teaches nothing; None if it does."""
     if line.skip:
         return NOT_LEARNED
-    if cost is None or index is None or line.probability is None:
+    if line.cost is None or line.index is None or line.probability is None:
         return UNLABELLED
-    if drop >= 1.0:
+    if (line.drop or 0.0) >= 1.0:
         return ALL_DROPPED
-    if not 0 <= index < len(actions) or index != int(index):
+    if not 0 <= line.index < actions or line.index != int(line.index):
         return OUTSIDE
-    original = cost if line.original is None else line.original
-    observed = {} if original == cost else {OBSERVED: 0.0 - float(original)}
-    strange = {
-        NO_OUTCOME: line.outcomes is None,
-        APPRENTICE: bool(observed),
-        DROPPED: bool(drop),
-    }
-    shared = [
-        _part(key, bytes(part))[1]
-        for key, part in line.c.items()
-        if key[:1] != "_" or key == "_text"
-    ]
-    tags, own = zip(*(_part("", bytes(action)) for action in actions), strict=True)
-    return LoggedEvent(
-        str(line.name or name),
-        [
-            str(number if tag is None else tag)
-            for number, tag in enumerate(tags, start=1)
-        ],
-        int(index),
-        0.0 - float(cost),
-        float(line.probability),
-        list(chain.from_iterable(shared)),
-        own,
-        line.time,
-        observed | ({WEIGHT: 1.0 / (1.0 - drop)} if drop else {}),
-        tuple(words for words, is_so in strange.items() if is_so),
-    )
+    return None
 
 
 @lru_cache(MOST_PARTS)

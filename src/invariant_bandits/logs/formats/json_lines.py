@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.checks import format_names
 from invariant_bandits.logs.formats.registry import register_log_format
 from invariant_bandits.logs.json_values import too_deep, value_of
-from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     Batches,
     Task,
@@ -121,8 +121,8 @@ def _both(path: str, known: Any, more: Any) -> Any:
         raise FileError(f"{path} has none of the columns of the files before: {names}")
     fields = []
     for column in known:
-        there = more.field(column.name) if column.name in more.names else column
-        both = [pa.schema([column]), pa.schema([there])]
+        other = more.field(column.name) if column.name in more.names else column
+        both = [pa.schema([column]), pa.schema([other])]
         with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
             column = pa.unify_schemas(both, promote_options="permissive").field(0)
         fields.append(column)
@@ -133,12 +133,12 @@ def _both(path: str, known: Any, more: Any) -> Any:
 
 def _usual_type(values: Sequence[Any]) -> Any:
     """The type of at least nine in ten values, text if there is none."""
-    there = [value for value in values if value is not None]
-    numbers = [value for value in there if isinstance(value, int | float)]
-    if len(numbers) < len(there) and len(numbers) >= 0.9 * len(there):
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if isinstance(value, int | float)]
+    if len(numbers) < len(present) and len(numbers) >= 0.9 * len(present):
         return pa.float64()
     try:
-        return pa.array(there).type
+        return pa.array(present).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.string()
 

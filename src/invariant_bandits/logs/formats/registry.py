@@ -63,10 +63,10 @@ class LogFormat:
         if isinstance(self.suffixes, str) or bool(self.suffixes) == (
             self.accepts is not None
         ):
-            both = (
-                f"either suffixes, such as ('.csv',), or accepts, got {self.suffixes!r}"
+            raise InputError(
+                f"log format {self.name!r} needs either suffixes, such as ('.csv',), or accepts, "
+                f"got {self.suffixes!r}"
             )
-            raise InputError(f"log format {self.name!r} needs {both}")
         object.__setattr__(self, "label", self.label or self.name)
 
     def has_suffix_of(self, path: str) -> str:

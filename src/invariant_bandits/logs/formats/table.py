@@ -72,10 +72,8 @@ def _is_table(source: Any) -> bool:
 
 
 def _are_rows(source: Any) -> bool:
-    return (
-        isinstance(source, list | tuple)
-        and bool(source)
-        and isinstance(source[0], Mapping)
+    return isinstance(source, list | tuple) and isinstance(
+        next(iter(source), 0), Mapping
     )
 
 
@@ -143,11 +141,8 @@ def open_table(source: Any) -> TableSource:
     require_usable_names("frame", [str(name) for name in source.columns])
     try:
         return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
-    except (
-        pa.ArrowException,
-        TypeError,
-        ValueError,
-    ) as error:  # columns of mixed types
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        # A column holds values of several types.
         raise InputError(
             f"source: the frame cannot be read: {' '.join(map(str, error.args))}"
         ) from None

@@ -83,7 +83,15 @@ def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str
     if len(chosen) != 1:
         return SEVERAL if chosen else UNLABELLED
     index, cost, probability = chosen[0]
-    return LoggedEvent(name, labels, index, 0.0 - cost, probability, shared, actions)
+    return LoggedEvent(
+        round=name,
+        labels=labels,
+        chosen=index,
+        reward=0.0 - cost,
+        propensity=probability,
+        shared=shared,
+        actions=actions,
+    )
 
 
 def _features(body: str) -> list[Feature]:

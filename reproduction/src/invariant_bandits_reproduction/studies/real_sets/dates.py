@@ -19,7 +19,7 @@ def days_of(texts: Array) -> Array:
 
 def weekday(day: Array) -> Array:
     """0 for Monday to 6 for Sunday."""
-    return np.asarray((day.astype("datetime64[D]").astype(np.int64) + 3) % 7)
+    return (day.astype("datetime64[D]").astype(np.int64) + 3) % 7
 
 
 def month_and_day(day: Array) -> tuple[Array, Array]:
@@ -33,30 +33,25 @@ def month_and_day(day: Array) -> tuple[Array, Array]:
 def holiday(day: Array) -> Array:
     """Holidays of the United States and Easter Sunday; no quarter of a year is without one."""
     month, date = month_and_day(day)
-    week = (date - 1) // 7
-    first_week = week == 0
-    second_week = week == 1
-    third_week = week == 2
-    fourth_week = week == 3
-    last_week = date > 31 - 7
-    monday = weekday(day) == 0
-    thursday = weekday(day) == 3
+    # Weekdays and days of the month at once: the third Monday is the one from the 15th to the 21st.
+    monday = np.where(weekday(day) == 0, date, 0)
+    thursday = np.where(weekday(day) == 3, date, 0)
     # Since 1971 the holidays of February, May and October are Mondays.
     moved = day >= np.datetime64("1971-01-01")
     rule_of_month = {
         1: date == 1,
-        2: np.where(moved, monday & third_week, date == 22),
-        5: np.where(moved, monday & last_week, date == 30),
+        2: np.where(moved, np.isin(monday, range(15, 22)), date == 22),
+        5: np.where(moved, monday > 31 - 7, date == 30),
         7: date == 4,
-        9: monday & first_week,
-        10: np.where(moved, monday & second_week, date == 12),
-        11: thursday & fourth_week,
+        9: np.isin(monday, range(1, 8)),
+        10: np.where(moved, np.isin(monday, range(8, 15)), date == 12),
+        11: np.isin(thursday, range(22, 29)),
         12: date == 25,
     }
-    found = np.isin(day, _easters(day))
+    is_holiday = np.isin(day, _easters(day))
     for number, rule in rule_of_month.items():
-        found |= (month == number) & rule
-    return np.asarray(found)
+        is_holiday |= (month == number) & rule
+    return is_holiday
 
 
 def _easters(day: Array) -> Array:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.logs.arm_coding import has_binary_rewards
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
+
+if TYPE_CHECKING:
+    from invariant_bandits.features.arm_maps import ArmCoefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +24,16 @@ class ArmMoments:
     ----------
     cells : WindowedMoments of m·A windows
         Of whole contexts [1, x] and rewards; window i·A + a holds arm a in window i of the log.
-    features : ArmFeatures
+    features : ArmCoefficients
         What the contexts are, and what becomes of them.
     edges : array, shape (m + 1,), or None
         Times that bound the windows.
 
     >>> import numpy as np
-    >>> from invariant_bandits.logs.columns import Column
-    >>> from invariant_bandits.logs.feature_maps import FeatureMap
-    >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("a", "b"))
+    >>> from invariant_bandits.features.columns import Column
+    >>> from invariant_bandits.features.arm_maps import OwnCoefficients
+    >>> from invariant_bandits.features.rows import RowFeatures
+    >>> features = OwnCoefficients(RowFeatures((Column("hour"),)), ("a", "b"))
     >>> cells = WindowedMoments.empty(2, 2).update([[1.0, 9.0], [1.0, 7.0]], [1.0, 0.0], window=[0, 1])
     >>> moments = ArmMoments(cells, features)
     >>> moments.rounds, moments.cross[0, 0]
@@ -40,7 +43,7 @@ class ArmMoments:
     """
 
     cells: WindowedMoments
-    features: ArmFeatures
+    features: ArmCoefficients
     edges: Any = None
 
     @property
@@ -85,30 +88,51 @@ class ArmMoments:
         return has_binary_rewards(self.cells)
 
     def of_features(self) -> WindowedMoments:
-        """Return moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact."""
-        total = PowerSums.empty(self.windows, self.features.dim + 1)
-        for arm in range(self.arms):
-            total = total.merged(self._of_arm(arm))
-        return WindowedMoments(total, None, self.edges)
+        """Return moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact.
 
-    def _of_arm(self, arm: int) -> PowerSums:
-        """Return sums of [φ, r] over the rounds of one arm.
-
-        A feature is an entry of the context times a number.
+        A feature is an entry of the context times a number, by arm. The sums of the arms merge at once: δ
+        is the distance of an arm's mean from that of all rounds, and nδδᵀ is added to its scatter.
         """
         sums = self.cells.chosen
-        entry = np.append(self.features.entries[arm], self.cells.dim)
-        factor = np.append(self.features.factors[arm], 1.0)
-        rows = slice(arm, None, self.arms)
-        return PowerSums(
-            count=sums.count[rows],
-            mean=sums.mean[rows][:, entry] * factor,
-            scatter=sums.scatter[rows][:, entry[:, None], entry]
-            * np.outer(factor, factor),
-            cubes=sums.cubes[rows][:, entry] * factor**3,
-            quartics=sums.quartics[rows][:, entry] * factor**4,
-            between=sums.between[rows][:, entry] * factor**2,
+        every = np.arange(self.arms)[:, None]
+        entry = np.column_stack(
+            [self.features.entries, np.full(self.arms, self.cells.dim)]
         )
+        factor = np.column_stack([self.features.factors, np.ones(self.arms)])
+
+        def by_arm(values: Array) -> Array:
+            """Numbers of the entries (m·A, 1 + q) as those of [φ, r] (m, A, p + 1), without the factors."""
+            return values.reshape(self.windows, self.arms, -1)[:, every, entry]
+
+        n = self.rounds[:, :, None]
+        total = n.sum(axis=1)
+        mean = by_arm(sums.mean) * factor
+        center = (n / np.maximum(total, 1.0)[:, None] * mean).sum(axis=1)
+        step = mean - center[:, None]
+        square = by_arm(np.diagonal(sums.scatter, axis1=1, axis2=2)) * factor**2
+        cubes = by_arm(sums.cubes) * factor**3
+        quartics = by_arm(sums.quartics) * factor**4
+        between = by_arm(sums.between) * factor**2
+        scatter = step.swapaxes(1, 2) @ (n * step)
+        for arm in range(self.arms):
+            # All other features are 0 in the rounds of the arm.
+            used = np.flatnonzero(factor[arm])
+            places = entry[arm, used]
+            own = sums.scatter[arm :: self.arms, places[:, None], places]
+            own = own * np.outer(factor[arm, used], factor[arm, used])
+            scatter[:, used[:, None], used] += own
+        merged = PowerSums(
+            count=total[:, 0],
+            mean=center,
+            scatter=scatter,
+            # δ³n + 3δM₂ and δ⁴n + 6δ²M₂ + 4δM₃ (Pébay 2008).
+            cubes=(cubes + 3.0 * step * square + n * step**3).sum(axis=1),
+            quartics=(
+                quartics + 4.0 * step * cubes + 6.0 * step**2 * square + n * step**4
+            ).sum(axis=1),
+            between=(between + n * step**2).sum(axis=1),
+        )
+        return WindowedMoments(merged, None, self.edges)
 
     def __add__(self, other: object) -> ArmMoments:
         """Return moments of two shards of the same windows."""

@@ -1,6 +1,4 @@
-"""Features of labelled arms: names, rows when serving, growth, storing; and which coding is chosen."""
-
-from dataclasses import replace
+"""Feature maps of labelled arms: names, serving, growth, storing; and which coefficients arms share."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,44 +7,53 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InputError, storage
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.logs.arm_coding import (
+from invariant_bandits.features.arm_maps import OwnCoefficients, SharedSlopes
+from invariant_bandits.features.catalogue import ArmTraits, matched_features
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.rows import RowFeatures
+from invariant_bandits.features.sharing import (
     chosen_coding,
     most_different_slopes,
     slopes_differ,
 )
-from invariant_bandits.logs.arm_features import ArmFeatures, matched_features
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import FeatureMap
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import read_moments, read_rounds
 from labelled_logs import labelled_log
+from reading import read_moments, read_rounds
 
 LOG = labelled_log(seed=3, rounds=1000)
-CONTEXT = FeatureMap(
+CONTEXT = RowFeatures(
     (Column("age"), Column("country", ("DE", "FR"))),
     shift=np.array([40.0, 0.5, 0.5]),
     scale=np.array([10.0, 0.5, 0.5]),
 )
-CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
+TRAITS = ArmTraits(
+    names=("price", "size"),
+    values=np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]]),
+    shift=np.zeros(2),
+    scale=np.ones(2),
+)
+ABC = ("a", "b", "c")
 
 
 def all_three():
-    partial = ArmFeatures(
-        CONTEXT, ("a", "b", "c"), "partial", CATALOGUE, ("price", "size"), own_slopes=1
-    )
-    return *both(), partial
+    return *both(), SharedSlopes(CONTEXT, ABC, traits=TRAITS, own_slopes=1)
 
 
 def both():
-    own = ArmFeatures(CONTEXT, ("a", "b", "c"), "own", CATALOGUE, ("price", "size"))
-    return own, ArmFeatures(
-        CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"), crossed=2
-    )
+    own = OwnCoefficients(CONTEXT, ABC, traits=TRAITS)
+    return own, SharedSlopes(CONTEXT, ABC, traits=TRAITS, crossed=2)
+
+
+def rows_of(features, context, labels=None):
+    """φ of some arms, or of all, in one context."""
+    labels = features.labels if labels is None else labels
+    columns = {name: [value] * len(labels) for name, value in context.items()}
+    return features.design({**columns, features.arm: labels})
 
 
 def test_rows_when_serving_are_those_of_the_log():
     features = read_moments(LOG.table()).feature_map
-    batch = next(read_rounds(LOG.table(), feature_map=features))
+    batch = next(read_rounds(LOG.table(), features=features))
     at = 17
     context = {
         "age": LOG.contexts[at, 0],
@@ -56,10 +63,10 @@ def test_rows_when_serving_are_those_of_the_log():
     offered = batch.offered_arms[: batch.offered_counts[: at + 1].sum()][
         -batch.offered_counts[at] :
     ]
-    rows = features.rows(context, [features.labels[arm] for arm in offered])
+    rows = rows_of(features, context, [features.labels[arm] for arm in offered])
     end = batch.offered_counts[: at + 1].sum()
     np.testing.assert_allclose(rows, batch.offered[end - len(rows) : end], atol=1e-12)
-    assert features.rows(context).shape == (4, features.dim)
+    assert rows_of(features, context).shape == (4, features.dim)
 
 
 @pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
@@ -89,7 +96,7 @@ def test_names_say_what_the_coordinates_are():
     row = dict(
         zip(
             shared.names,
-            shared.rows({"age": 50.0, "country": "FR"}, ["c"])[0],
+            rows_of(shared, {"age": 50.0, "country": "FR"}, ["c"])[0],
             strict=True,
         )
     )
@@ -111,29 +118,31 @@ def test_names_say_what_the_coordinates_are():
 def test_what_is_wrong_when_serving_is_named():
     own, _ = both()
     with pytest.raises(InputError, match="arm 'd' is not known; the arms are a, b, c"):
-        own.rows({"age": 1.0, "country": "DE"}, ["d"])
+        rows_of(own, {"age": 1.0, "country": "DE"}, ["d"])
     with pytest.raises(
-        InputError, match=r"^context: no value for country; needed: age, country"
+        InputError, match=r"^columns: no value for country; needed: age, country"
     ):
-        own.rows({"age": 1.0})
-    with pytest.raises(InputError, match="'age' must be one value"):
-        own.rows({"age": [1.0, 2.0], "country": "DE"})
+        rows_of(own, {"age": 1.0})
+    with pytest.raises(InputError, match="no value for arm; needed: arm"):
+        own.design({"age": [1.0], "country": ["DE"]})
 
 
 @pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
 def test_features_survive_storing(features):
-    again = storage.from_state(ArmFeatures, *storage.to_state(features))
+    again = storage.from_state(type(features), *storage.to_state(features))
     context = {"age": 31.0, "country": "DE"}
-    np.testing.assert_array_equal(again.rows(context), features.rows(context))
+    np.testing.assert_array_equal(rows_of(again, context), rows_of(features, context))
     assert again.names == features.names
 
 
 @pytest.mark.parametrize("features", all_three(), ids=["own", "shared", "partial"])
 def test_a_new_arm_leaves_the_coordinates_of_the_others_as_they_were(features):
-    grown = features.with_arm("d", np.array([2.0, 0.0]))
+    grown = features.with_arm("d", {"price": 2.0, "size": 0.0})
     context = {"age": 31.0, "country": "DE"}
     old = [grown.names.index(name) for name in features.names]
-    np.testing.assert_array_equal(grown.rows(context)[:3, old], features.rows(context))
+    np.testing.assert_array_equal(
+        rows_of(grown, context)[:3, old], rows_of(features, context)
+    )
     assert grown.labels == ("a", "b", "c", "d")
     with pytest.raises(InputError, match="arm 'a' is there already"):
         features.with_arm("a")
@@ -156,21 +165,22 @@ def test_which_columns_cannot_change_the_choice():
     )  # products with the catalogue differ between arms
     assert partial.silent_columns == ("country=DE", "country=FR")
     assert partial.with_own_slopes().names == own.names
-    one = ArmFeatures(CONTEXT, ("a",), "shared")
+    one = SharedSlopes(CONTEXT, ("a",))
     assert one.silent_columns == ()
     with pytest.raises(InputError, match="own_slopes must be from 0 to 3, got 4"):
-        ArmFeatures(CONTEXT, ("a", "b"), "partial", own_slopes=4)
+        SharedSlopes(CONTEXT, ("a", "b"), own_slopes=4)
 
 
 def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
     assert chosen_coding("auto", 5, 7, 50_000)[:2] == ("own", 7)
     assert chosen_coding("auto", 50, 12, 1_000_000)[:2] == ("own", 12)
-    assert chosen_coding("auto", 50, 13, 1_000_000) == (
+    assert chosen_coding("auto", 50, 21, 2_100, differ=False)[:2] == ("own", 21)
+    assert chosen_coding("auto", 50, 31, 1_000_000) == (
         "partial",
-        7,
-        "50 arms × 13 coefficients are 650, more than 600; own slopes for the 6 of 12 that differ most",
+        29,
+        "50 arms × 31 coefficients are 1,550, more than 1,500; own slopes for the 28 of 30 that differ most",
     )
-    assert chosen_coding("auto", 2, 401, 1_000_000)[0] == "shared"
+    assert chosen_coding("auto", 2, 1501, 1_000_000)[0] == "shared"
     assert chosen_coding("auto", 5, 7, 300)[0] == "own"
     assert chosen_coding("auto", 5, 7, 300, differ=False)[0] == "shared"
     assert chosen_coding("auto", 5, 7, 350, differ=False)[0] == "own"
@@ -180,15 +190,9 @@ def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
     assert chosen_coding("own", 50, 7, 300) == ("own", 7, "as asked for")
 
 
-@pytest.mark.parametrize("coding", ["partial", "shared"])
-def test_statistics_of_rounds_and_of_moments_are_the_same(coding):
-    features = replace(
-        all_three()[2],
-        coding=coding,
-        own_slopes=int(coding == "partial"),
-        catalogue=None,
-    )
-    features = replace(features, catalogue_names=())
+@pytest.mark.parametrize("own_slopes", [1, 0])
+def test_statistics_of_rounds_and_of_moments_are_the_same(own_slopes):
+    features = SharedSlopes(CONTEXT, ABC, own_slopes=own_slopes)
     rng = np.random.default_rng(1)
     whole = np.column_stack([np.ones(900), rng.normal(size=(900, 3))])
     rows = features.cross(whole, rng.integers(3, size=900))
@@ -272,7 +276,7 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
     np.testing.assert_allclose(
         read.of_arms.gram[0, 0], own[rows].T @ own[rows], atol=1e-8
     )
-    batch = next(read_rounds(log, feature_map=read.feature_map))
+    batch = next(read_rounds(log, features=read.feature_map))
     np.testing.assert_allclose(batch.features[rows, :3], own[rows], atol=1e-9)
 
 
@@ -284,9 +288,7 @@ def test_columns_that_only_end_in_the_labels_belong_to_nobody():
 
 def test_statistics_come_from_features_whose_catalogue_has_no_products():
     """Few rounds: slopes are shared, and the catalogue says something about arms, nothing about slopes."""
-    features = ArmFeatures(
-        CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size")
-    )
+    features = SharedSlopes(CONTEXT, ABC, traits=TRAITS)
     codes = np.arange(60) % 3
     z = np.column_stack([np.ones(60), np.random.default_rng(0).normal(size=(60, 3))])
     statistics = ArmStatistics.from_features(

@@ -9,14 +9,15 @@ import numpy as np
 from invariant_bandits.checks import (
     Array,
 )
-from invariant_bandits.logs.collinearity import TOLERANCE
-from invariant_bandits.logs.feature_maps import LEAST_SCALE
+from invariant_bandits.features.catalogue import LEAST_SCALE
+from invariant_bandits.features.collinearity import TOLERANCE
 from invariant_bandits.moments.windowed import WindowedMoments
 
-MOST_COEFFICIENTS = 600
-"""Coefficients of a model whose arms share none: 600 take about 10 seconds to fit and 8 ms per round."""
-MOST_PARTIAL_COEFFICIENTS = 400
-"""Coefficients of a model whose arms share some: these fits cannot go arm by arm and take longer."""
+MOST_DENSE_COEFFICIENTS = 150
+"""Own coefficients of all arms together up to which their covariances are one matrix: a round then takes at
+most 0.6 ms. Beyond, every arm has a covariance of its own."""
+MOST_COEFFICIENTS = 1500
+"""Coefficients of a model of labelled arms: the moments of 8 windows then take 150 MB."""
 ROUNDS_PER_COEFFICIENT = 10
 """Rounds per coefficient from which on own slopes are estimated whatever the log shows."""
 FEWEST_ROUNDS_PER_COEFFICIENT = 2
@@ -64,6 +65,11 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     return min(max(left // per_feature, 0), names)
 
 
+def needs_blocks(arms: int, own: int) -> bool:
+    """Whether arms with so many coefficients of their own have a covariance each, not one matrix for all."""
+    return arms > 1 and own > 1 and arms * own > MOST_DENSE_COEFFICIENTS
+
+
 def most_own_coefficients(arms: int, width: int) -> int:
     """Return how many of `width` coefficients every arm can have of its own in a model that can be fitted."""
     if arms * width <= MOST_COEFFICIENTS:
@@ -77,7 +83,7 @@ class Coding(NamedTuple):
     Attributes
     ----------
     coding : str
-        "own", "partial", "shared" or "pooled", as in `ArmFeatures`.
+        "own" or "shared", or "partial": some slopes are own, the others shared.
     own : int
         Number of coefficients that every arm has of its own, the level included.
     reason : str
@@ -100,9 +106,9 @@ def chosen_coding(
 ) -> Coding:
     """Return which of their d = `width` coefficients arms share.
 
-    Slopes are own wherever the log can estimate them: they are drawn to those of the other arms, so they cost
-    little where arms do not differ. Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π):
-    what as many with mean ½ would tell.
+    Own slopes are drawn to those of the other arms, so they cost little where arms do not differ. If arms
+    have a covariance each, that is left to the fit: differences that cannot be seen are shrunk away. Of
+    rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would tell.
 
     Parameters
     ----------
@@ -118,7 +124,7 @@ def chosen_coding(
     >>> chosen_coding("auto", 8, 19, 40_000)
     Coding(coding='own', own=19, reason='8 arms × 19 coefficients')
     >>> chosen_coding("auto", 6, 257, 40_000)[:2]
-    ('partial', 28)
+    ('partial', 248)
     """
     if arm_model != "auto":
         return Coding(arm_model, width if arm_model == "own" else 1, "as asked for")
@@ -130,21 +136,20 @@ def chosen_coding(
         return Coding("shared", 1, f"{explained}, {crossed} of them are crossed")
     if arms < 2:
         return Coding("own", width, product)
-    few = "fewer than {} per coefficient, {:,} of them"
-    if not (is_plenty or differ):
-        unseen = "no difference between the slopes of arms can be seen"
-        few = few.format(ROUNDS_PER_COEFFICIENT, coefficients)
-        return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
     supported = rounds // (FEWEST_ROUNDS_PER_COEFFICIENT * arms)
-    if width <= min(supported, MOST_COEFFICIENTS // arms):
+    carried = most_own_coefficients(arms, width)
+    is_judged = needs_blocks(arms, width) and width <= supported
+    if not (is_judged or is_plenty or differ):
+        unseen = "no difference between the slopes of arms can be seen"
+        few = f"fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them"
+        return Coding("shared", 1, f"{unseen} in {rounds:,} rounds, {few}")
+    if width <= min(supported, carried):
         return Coding("own", width, product)
-    why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS}"
-    if width > supported:
-        few = few.format(FEWEST_ROUNDS_PER_COEFFICIENT, coefficients)
+    why = f"{product} are {coefficients:,}, more than {MOST_COEFFICIENTS:,}"
+    if supported < carried:
+        few = f"fewer than {FEWEST_ROUNDS_PER_COEFFICIENT} per coefficient, {coefficients:,} of them"
         why = f"{rounds:,} rounds are {few}"
-    # All arms share the other slopes, once.
-    left = MOST_PARTIAL_COEFFICIENTS - width
-    own = min(supported, left // (arms - 1))
+    own = min(supported, carried)
     if own < 2:
         return Coding("shared", 1, why)
     why += f"; own slopes for the {own - 1} of {width - 1} that differ most"

@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import (
-    InputError,
-)
-from invariant_bandits.logs.schema import format_names
+from invariant_bandits.checks import InputError, format_names
 
 FORMS = "a mapping of columns, a list of rows (mappings), or a frame"
 

@@ -23,7 +23,7 @@ LEAST_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class Dropped:
-    """A feature that was left out: constant, or the combination of others.
+    """A feature that was left out: constant, the combination of others, or for a reason of its own.
 
     Parameters
     ----------
@@ -31,6 +31,8 @@ class Dropped:
         Name of the feature.
     combination : mapping of str to float
         Coefficients of the features that it is a combination of; empty if it is constant.
+    why : str
+        The reason, if it is another one.
 
     >>> print(Dropped("cents", {"euros": 100.0}))
     cents = +100·euros + a constant per window
@@ -38,8 +40,11 @@ class Dropped:
 
     name: str
     combination: Mapping[str, float]
+    why: str = ""
 
     def __str__(self) -> str:
+        if self.why:
+            return f"{self.name}: {self.why}"
         if not self.combination:
             return f"{self.name} is constant within every window"
         shown = list(self.combination.items())

@@ -1,4 +1,4 @@
-"""FeatureMap: what columns become, the same from logs and when serving; collinear features are found and
+"""RowFeatures: what columns become, the same from logs and when serving; collinear features are found and
 explained.
 """
 
@@ -10,13 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InputError, WindowedMoments, storage
-from invariant_bandits.logs.collinearity import collinear_features
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.feature_maps import (
-    FeatureMap,
-    FeatureOptions,
-    centre_rounds,
-)
+from invariant_bandits.features.collinearity import collinear_features
+from invariant_bandits.features.columns import Column
+from invariant_bandits.features.maps import FeatureOptions
+from invariant_bandits.features.rows import RowFeatures, centre_rounds
 from worlds import assert_same_moments
 
 COLUMNS = (Column("price"), Column("country", ("DE", "FR")), Column("size", width=2))
@@ -33,8 +30,8 @@ def raw(n=6, seed=0):
 
 def test_numbers_stay_categories_become_indicators_and_products_multiply():
     columns = raw()
-    mapped = FeatureMap(COLUMNS, ("price:country", "size[1]:price"))
-    features = dict(zip(mapped.names, mapped.apply(columns).T, strict=True))
+    mapped = RowFeatures(COLUMNS, ("price:country", "size[1]:price"))
+    features = dict(zip(mapped.names, mapped.design(columns).T, strict=True))
     assert list(features)[:5] == [
         "price",
         "country=DE",
@@ -54,15 +51,15 @@ def test_numbers_stay_categories_become_indicators_and_products_multiply():
 
 def test_an_unknown_category_is_all_zeros():
     columns = raw(50)
-    mapped = FeatureMap(COLUMNS)
+    mapped = RowFeatures(COLUMNS)
     italian = columns["country"] == "IT"
-    assert not mapped.apply(columns)[italian, 1:3].any()
+    assert not mapped.design(columns)[italian, 1:3].any()
 
 
 def test_centring_leaves_only_differences_within_the_round():
     columns, counts = raw(), np.array([2, 1, 3])
-    features = FeatureMap(COLUMNS, centre=True).apply(columns, counts)
-    plain = FeatureMap(COLUMNS).apply(columns)
+    features = RowFeatures(COLUMNS, centre=True).design(columns, counts)
+    plain = RowFeatures(COLUMNS).design(columns)
     for rows in (slice(0, 2), slice(2, 3), slice(3, 6)):
         np.testing.assert_allclose(features[rows].mean(axis=0), 0.0, atol=1e-15)
         np.testing.assert_allclose(
@@ -74,31 +71,31 @@ def test_centring_leaves_only_differences_within_the_round():
 @given(st.integers(0, 1000), st.sampled_from(["none", "scale", "scale and shift"]))
 def test_finishing_moments_or_rows_is_the_same(seed, standardise):
     columns = raw(80, seed)
-    start = FeatureMap(COLUMNS, ("price:country",))
+    start = RowFeatures(COLUMNS, ("price:country",))
     expanded, rewards = start.encode(columns), np.arange(80.0)
     moments = WindowedMoments.from_arrays(expanded, rewards, windows=2)
-    learned, _ = start.learned(moments, FeatureOptions(standardise=standardise))
-    direct = WindowedMoments.from_arrays(learned.apply(columns), rewards, windows=2)
+    learned, *_ = start.learned(moments, FeatureOptions(standardise=standardise))
+    direct = WindowedMoments.from_arrays(learned.design(columns), rewards, windows=2)
     assert_same_moments(learned.standardise_moments(moments), direct)
     if standardise != "none":
-        np.testing.assert_allclose(learned.apply(columns).std(axis=0), 1.0, rtol=1e-9)
+        np.testing.assert_allclose(learned.design(columns).std(axis=0), 1.0, rtol=1e-9)
     if standardise == "scale and shift":
-        np.testing.assert_allclose(learned.apply(columns).mean(axis=0), 0.0, atol=1e-9)
+        np.testing.assert_allclose(learned.design(columns).mean(axis=0), 0.0, atol=1e-9)
 
 
 def test_a_stored_map_gives_the_same_bits():
     columns = raw(60)
-    start = FeatureMap(COLUMNS, ("price:country",), centre=True)
+    start = RowFeatures(COLUMNS, ("price:country",), centre=True)
     moments = WindowedMoments.from_arrays(
         start.encode(columns), np.zeros(60), windows=1
     )
-    learned, _ = start.learned(
+    learned, *_ = start.learned(
         moments, FeatureOptions(standardise="scale", centre=True)
     )
     settings, arrays = storage.to_state(learned)
-    again = storage.from_state(FeatureMap, json.loads(json.dumps(settings)), arrays)
+    again = storage.from_state(RowFeatures, json.loads(json.dumps(settings)), arrays)
     assert again.names == learned.names
-    np.testing.assert_array_equal(again.apply(columns), learned.apply(columns))
+    np.testing.assert_array_equal(again.design(columns), learned.design(columns))
 
 
 def test_planted_combinations_are_found_with_their_coefficients():
@@ -145,32 +142,32 @@ def test_a_feature_that_varies_only_among_the_offered_is_left_out():
 
 def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
     columns = raw(300)
-    start = FeatureMap((Column("country", ("DE", "FR", "IT")),))
+    start = RowFeatures((Column("country", ("DE", "FR", "IT")),))
     moments = WindowedMoments.from_arrays(
         start.encode(columns), np.zeros(300), windows=2
     )
-    learned, (last,) = start.learned(moments, FeatureOptions())
+    learned, (last,), _ = start.learned(moments, FeatureOptions())
     assert learned.names == ("country=DE", "country=FR")
     np.testing.assert_allclose(
         [last.combination[name] for name in learned.names], -1.0, rtol=1e-9
     )
 
 
-PLAIN = FeatureMap(COLUMNS)
+PLAIN = RowFeatures(COLUMNS)
 BAD = {
-    "no columns": ("one value per row", lambda: FeatureMap(()).apply({})),
-    "a product of an unknown column": ("'colour' in 'price:colour'", lambda: FeatureMap(COLUMNS, ("price:colour",))),
-    "a product of one": ("must join columns by ':'", lambda: FeatureMap(COLUMNS, ("price",))),
+    "no columns": ("one value per row", lambda: RowFeatures(()).design({})),
+    "a product of an unknown column": ("'colour' in 'price:colour'", lambda: RowFeatures(COLUMNS, ("price:colour",))),
+    "a product of one": ("must join columns by ':'", lambda: RowFeatures(COLUMNS, ("price",))),
     "a text of products": ("interactions must be a list", lambda: FeatureOptions(interactions="a:b")),
     "an unknown way": ("standardise must be one of", lambda: FeatureOptions(standardise="yes")),
-    "a missing column": ("^columns: no value for country", lambda: PLAIN.apply({"price": [1.0], "size": [[1, 2]]})),
-    "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.apply(raw() | {"price": ["a"] * 6})),
-    "other lengths": ("one value per row", lambda: PLAIN.apply(raw() | {"price": [1.0]})),
-    "another width": (r"'size' must have shape \(6, 2\)", lambda: PLAIN.apply(raw() | {"size": np.ones((6, 3))})),
-    "rounds of other rows": ("add up to the 6 rows", lambda: FeatureMap(COLUMNS, centre=True).apply(raw(), [2, 3])),
+    "a missing column": ("^columns: no value for country", lambda: PLAIN.design({"price": [1.0], "size": [[1, 2]]})),
+    "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.design(raw() | {"price": ["a"] * 6})),
+    "other lengths": ("one value per row", lambda: PLAIN.design(raw() | {"price": [1.0]})),
+    "another width": (r"'size' must have shape \(6, 2\)", lambda: PLAIN.design(raw() | {"size": np.ones((6, 3))})),
+    "rounds of other rows": ("add up to the 6 rows", lambda: RowFeatures(COLUMNS, centre=True).design(raw(), [2, 3])),
     "nothing that varies": (
         "none is left",
-        lambda: FeatureMap((Column("a"),)).learned(
+        lambda: RowFeatures((Column("a"),)).learned(
             WindowedMoments.from_arrays(np.ones((9, 1)), np.zeros(9), windows=1), FeatureOptions()
         ),
     ),

@@ -1,4 +1,4 @@
-"""FeatureMap: raw columns → feature vectors, learned once from the logs and applied unchanged when serving.
+"""RowFeatures: raw columns → features, learned once from the logs and applied unchanged when serving.
 
 The steps, in their order: numeric columns as they are and categorical ones as indicators of their categories;
 products of columns that the user named; differences to the mean of the round; the features that are kept;
@@ -11,86 +11,25 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from invariant_bandits.checks import (
-    Array,
-    InputError,
-    finite_array,
-    one_of,
-    whole_number,
-)
-from invariant_bandits.logs.collinearity import Dropped, collinear_features
-from invariant_bandits.logs.columns import Column, column_length
-from invariant_bandits.logs.serving_input import require_columns
+from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.features.catalogue import LEAST_SCALE, Catalogue
+from invariant_bandits.features.collinearity import collinear_features
+from invariant_bandits.features.columns import Column, column_length
+from invariant_bandits.features.maps import FeatureMap, FeatureOptions, LearnedMap
+from invariant_bandits.features.serving import require_columns
 from invariant_bandits.moments.batches import checked_counts
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import ArraySpec
 
-LEAST_SCALE = 1e-150
-"""Of a unit that features can be divided by."""
-MOST_CATEGORIES = 100
-"""Categories of a column that become features by default: as many as a column of text may have to be one."""
-STANDARDISE = ("none", "scale", "scale and shift")
-ARM_MODELS = ("auto", "own", "shared", "pooled")
-
-
-@dataclass(frozen=True)
-class FeatureOptions:
-    """Options for turning the columns of a log into features.
-
-    Parameters
-    ----------
-    interactions : tuple of str
-        Products of columns to add as features, such as "price:weekend".
-    standardise : str
-        Standardisation of the features: "none", "scale" (divide every feature by its standard deviation in
-        the log) or "scale and shift" (also subtract its mean).
-    centre : bool
-        Whether to subtract from every feature its mean over the actions offered in the same round.
-    max_categories : int
-        Largest number of categories of a column that become features; rarer categories get no feature.
-    drop_collinear : bool
-        Whether to leave out features that are constant or linear combinations of other features.
-    arm_model : str
-        Which coefficients differ between labelled arms: "own", "shared", "pooled" or "auto". With
-        `arm_model="own"`, each arm has its own intercept and slopes. With `arm_model="shared"`, each arm has
-        its own intercept, and all arms have the same slopes. With `arm_model="pooled"`, meant for thousands
-        of arms, the arms' intercepts are shrunk towards their mean. With `arm_model="auto"`, each arm has as
-        many own coefficients as the log can estimate.
-    impute : bool
-        Whether missing values of features are filled in; otherwise rounds with missing values are left out.
-        Missing values are replaced by the mean of the column in the first rows of the log. For a column
-        where missing values are not rare, an additional feature indicates the missing values.
-
-    >>> FeatureOptions(interactions=("price:country",), standardise="scale").standardise
-    'scale'
-    """
-
-    interactions: tuple[str, ...] = ()
-    standardise: str = "none"
-    centre: bool = False
-    max_categories: int = MOST_CATEGORIES
-    drop_collinear: bool = True
-    impute: bool = True
-    arm_model: str = "auto"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.interactions, str):
-            raise InputError(
-                f"interactions must be a list such as ('a:b',), got {self.interactions!r}"
-            )
-        one_of("standardise", self.standardise, STANDARDISE)
-        one_of("arm_model", self.arm_model, ARM_MODELS)
-        whole_number("max_categories", self.max_categories, 1)
-
 
 @dataclass(frozen=True, eq=False)
-class FeatureMap:
-    """Rule that turns raw columns into feature vectors, the same for logs and for live decisions.
+class RowFeatures(FeatureMap):
+    """Raw columns that describe an action → its features; also the context of labelled arms.
 
     Parameters
     ----------
@@ -108,14 +47,16 @@ class FeatureMap:
         Number by which each of the q kept features is divided after subtracting `shift`.
 
     >>> columns = Column("price"), Column("country", ("DE", "FR"))
-    >>> kinds = FeatureMap(columns, interactions=("price:country",))
+    >>> kinds = RowFeatures(columns, interactions=("price:country",))
     >>> kinds.names
     ('price', 'country=DE', 'country=FR', 'price:country=DE', 'price:country=FR')
-    >>> kinds.apply({"price": [2.0, 3.0], "country": ["FR", "IT"]})
+    >>> kinds.design({"price": [2.0, 3.0], "country": ["FR", "IT"]})
     array([[2., 0., 1., 0., 2.],
            [3., 0., 0., 0., 0.]])
     """
 
+    labels: ClassVar[tuple[str, ...]] = ()
+    arm: ClassVar[str | None] = None
     columns: tuple[Column, ...]
     interactions: tuple[str, ...] = ()
     centre: bool = False
@@ -151,9 +92,13 @@ class FeatureMap:
     def _single_names(self) -> list[str]:
         return [name for column in self.columns for name in column.features]
 
-    @cached_property
+    @property
     def encoded_names(self) -> tuple[str, ...]:
         """Names of all features before any is left out."""
+        return self._encoded_names
+
+    @cached_property
+    def _encoded_names(self) -> tuple[str, ...]:
         single = self._single_names
         products = []
         for interaction in self.interactions:
@@ -169,25 +114,7 @@ class FeatureMap:
             names if self.kept is None else tuple(names[index] for index in self.kept)
         )
 
-    @property
-    def dim(self) -> int:
-        """Number of features q."""
-        return len(self.names)
-
     # -- applying --
-
-    def apply(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
-        """Compute a vector of q features from every row of raw columns, and return an array (rows, q).
-
-        Parameters
-        ----------
-        columns : mapping of str to array, shape (rows,), or (rows, width) for a vector column
-            Values of the raw columns by name. Unknown categories are encoded as zeros. Missing values (None
-            or NaN) are replaced by values that were learned from the log.
-        counts : array of int, shape (rounds,), optional
-            Number of rows in each round, for centring; by default all rows belong to one round.
-        """
-        return self.standardise(self.encode(columns, counts))
 
     def encode(
         self, columns: Mapping[str, Any], counts: Any = None, *, level: bool = False
@@ -198,7 +125,7 @@ class FeatureMap:
         ones.
         """
         rows = self._rows(columns)
-        whole = np.ones((rows, level + len(self.encoded_names)))
+        whole = np.ones((rows, level + len(self._encoded_names)))
         features = whole[:, int(level) :]
         for column in self.columns:
             features[:, self._blocks[column.name]] = column.encode(
@@ -219,7 +146,9 @@ class FeatureMap:
     @property
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
-        return not self.interactions and all(
+        # A derived class may encode columns in another way.
+        is_usual = type(self) is RowFeatures and not self.interactions
+        return is_usual and all(
             column.features == (column.name,) for column in self.columns
         )
 
@@ -251,9 +180,15 @@ class FeatureMap:
         shift = np.zeros(len(kept)) if self.shift is None else self.shift
         return kept, shift, np.ones(len(kept)) if self.scale is None else self.scale
 
-    def cross(self, features: Array, arms: Array | None = None) -> Array:
-        """Return the features themselves: they depend on the action already, not on its label."""
-        return features
+    def missing_shares(self, mean: Array | None = None) -> dict[str, float]:
+        """Return the share of rows with a missing value, by the features that indicate missing values."""
+        if self.centre:
+            return {}
+        _, shift, scale = self.standardisation()
+        means = shift + scale * (0.0 if mean is None else mean)
+        shares = dict(zip(self.names, means.tolist(), strict=True))
+        indicators = [c.features[-1] for c in self.columns if c.marks_missing]
+        return {name: shares[name] for name in indicators if name in shares}
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
         require_columns("columns", [column.name for column in self.columns], columns)
@@ -268,48 +203,38 @@ class FeatureMap:
 
     # -- learning --
 
-    def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
+    def with_missing_indicators(self, missing: Collection[str]) -> RowFeatures:
         """Return this map, nothing learned yet, with indicators of missing values of these columns."""
         columns = (
             replace(c, marks_missing=c.marks_missing or c.name in missing)
             for c in self.columns
         )
-        return FeatureMap(tuple(columns), self.interactions, self.centre)
+        return replace(self, columns=tuple(columns))
 
     def learned(
-        self, moments: WindowedMoments, options: FeatureOptions
-    ) -> tuple[FeatureMap, list[Dropped]]:
-        """(this map with what to keep, shift and scale, the features that are left out).
-
-        Parameters
-        ----------
-        moments : WindowedMoments
-            Moments of the expanded features of this map.
-        options : FeatureOptions
-            What to learn from them.
-        """
-        dropped = (
-            collinear_features(moments, self.encoded_names)
-            if options.drop_collinear
-            else []
-        )
+        self,
+        moments: WindowedMoments,
+        options: FeatureOptions,
+        catalogue: Catalogue | None = None,
+    ) -> LearnedMap:
+        """Return this map with what to keep, shift and scale, learned from moments of encoded rows."""
+        dropped = []
+        if options.drop_collinear:
+            dropped = collinear_features(moments, self.encoded_names)
         gone = {feature.name for feature in dropped}
-        kept = np.array(
-            [i for i, name in enumerate(self.encoded_names) if name not in gone],
-            dtype=np.int64,
-        )
+        kept = np.flatnonzero([name not in gone for name in self.encoded_names])
         if not len(kept):
             raise InputError(
                 "features: none is left, all are constant within every window of the logs"
             )
         learned = replace(self, kept=kept if gone else None, shift=None, scale=None)
-        if options.standardise == "none":
-            return learned, dropped
-        mean, scale = means_and_scales(moments.offered or moments.chosen, kept)
-        shift = mean if options.standardise == "scale and shift" else None
-        return replace(learned, shift=shift, scale=scale), dropped
+        if options.standardise != "none":
+            mean, scale = means_and_scales(moments.offered or moments.chosen, kept)
+            shift = mean if options.standardise == "scale and shift" else None
+            learned = replace(learned, shift=shift, scale=scale)
+        return LearnedMap(learned, tuple(dropped))
 
-    def without(self, gone: Collection[str]) -> FeatureMap:
+    def without(self, gone: Collection[str]) -> RowFeatures:
         """This map without the features of these names."""
         stays = np.array([name not in gone for name in self.names])
         shift = None if self.shift is None else self.shift[stays]
@@ -318,14 +243,14 @@ class FeatureMap:
             self, kept=self.standardisation()[0][stays], shift=shift, scale=scale
         )
 
-    def reordered(self, first: Array) -> FeatureMap:
+    def reordered(self, first: Array) -> RowFeatures:
         """This map with the features of these indices first, and the others after them in their order."""
         kept, shift, scale = self.standardisation()
         others = np.setdiff1d(np.arange(len(kept)), first)
         order = np.concatenate([first, others]).astype(np.int64)
         return replace(self, kept=kept[order], shift=shift[order], scale=scale[order])
 
-    def shifted(self, mean: Array) -> FeatureMap:
+    def shifted(self, mean: Array) -> RowFeatures:
         """This map with `mean` (q,) taken off its features."""
         _, before, scale = self.standardisation()
         return replace(

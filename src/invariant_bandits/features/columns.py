@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import (
-    Array,
-    InputError,
-)
-from invariant_bandits.logs.decode import Categories
+from invariant_bandits.checks import Array, InputError
+
+
+class Categories(NamedTuple):
+    """Decoded values of a column of categories.
+
+    Parameters
+    ----------
+    places : array of int, shape (n,)
+        Place of every value among the known categories, −1 where there is none.
+    missing : array of bool, shape (n,)
+        Whether the value is missing.
+    """
+
+    places: Array
+    missing: Array
+
+
+Codes: TypeAlias = tuple[tuple[float, ...], ...]
+"""Numbers of every category."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,9 @@ class Column:
         none of them; None if a missing value cannot be used.
     marks_missing : bool
         Whether one more feature says that the value was missing.
+    codes, parts : tuple of tuple of float, tuple of str
+        What every category becomes instead of an indicator, and the names of these numbers; zeros if a
+        category is unknown or missing.
 
     >>> Column("country", categories=("DE", "FR")).features
     ('country=DE', 'country=FR')
@@ -46,11 +64,15 @@ class Column:
     width: int | None = None
     filler: tuple[float, ...] | None = None
     marks_missing: bool = False
+    codes: Codes = ()
+    parts: tuple[str, ...] = ()
 
     @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
-        names: tuple[str, ...] = (self.name,)
+        names: tuple[str, ...] = self.parts or (self.name,)
+        if self.parts:
+            return names
         if self.categories is not None:
             names = tuple(f"{self.name}={category}" for category in self.categories)
         elif self.width is not None:
@@ -94,17 +116,24 @@ class Column:
             array = np.where(missing, self.filler, array)
         return array, np.asarray(missing.any(axis=1))
 
-    def _indicators(self, values: Any) -> tuple[Array, Array]:
-        """Return indicators (rows, categories) and a mask (rows,) of missing values.
+    @cached_property
+    def _category_codes(self) -> Array:
+        """Numbers (L, k) of the categories: their codes, or indicators."""
+        if self.codes:
+            return np.array(self.codes)
+        return np.eye(len(self.categories or ()))
 
-        Indicators are zeros where the category is unknown.
+    def _indicators(self, values: Any) -> tuple[Array, Array]:
+        """Return indicators or codes (rows, k) and a mask (rows,) of missing values.
+
+        They are zeros where the category is unknown.
         """
         assert self.categories is not None
         indices, missing = _category_indices(values, self.categories)
-        count = len(self.categories)
+        codes = self._category_codes
         # The last row, which index −1 takes, is that of unknown categories.
-        one_hot = np.vstack([np.eye(count), np.zeros(count)])
-        block = one_hot.take(indices, axis=0)
+        table = np.vstack([codes, np.zeros(codes.shape[1])])
+        block = table.take(indices, axis=0)
         if self.filler and missing.any():
             block[missing] = self.filler
         return block, missing
