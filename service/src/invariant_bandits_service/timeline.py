@@ -144,7 +144,7 @@ class Timeline:
             return
         self.last = list(map(add, self.last, (1.0, reward, reward * reward)))
         self.latest = time
-        alarm = bool(policy.alarm)
+        alarm = bool(getattr(policy, "alarm", False))
         if alarm and not self.in_alarm:
             self.mark("alarm", "alarm", time)
         self.in_alarm = alarm

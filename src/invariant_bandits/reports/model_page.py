@@ -20,6 +20,7 @@ from invariant_bandits.decomposition.estimator import (
     InvariantSubspaceDecomposition,
     p_value_words,
 )
+from invariant_bandits.features.arm_maps import PooledLevels
 from invariant_bandits.features.sharing import has_binary_rewards
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
@@ -38,7 +39,6 @@ from invariant_bandits.reports.page import (
 )
 
 if TYPE_CHECKING:
-    from invariant_bandits.features.arm_maps import PooledLevels
 from invariant_bandits.logs.arms import ArmTable
 
 IN_POINTS = (
