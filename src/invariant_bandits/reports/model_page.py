@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from invariant_bandits.decomposition.estimator import (
 )
 from invariant_bandits.features.arm_maps import PooledLevels
 from invariant_bandits.features.sharing import has_binary_rewards
-from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -38,6 +37,9 @@ from invariant_bandits.reports.page import (
     as_text,
     number,
 )
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.arms import ArmTable
 
 IN_POINTS = (
     "Rewards are 0 or 1, so numbers are in percentage points, and levels in per cent."
