@@ -35,6 +35,7 @@ from .policies.baselines import Greedy as Greedy
 from .policies.baselines import Uniform as Uniform
 from .policies.choice import Choice as Choice
 from .policies.choice import Policy as Policy
+from .policies.guarded import Guarded as Guarded
 from .policies.isd import ISDLinTS as ISDLinTS
 from .policies.isd import ISDLinUCB as ISDLinUCB
 from .policies.linear import DLinUCB as DLinUCB

@@ -32,7 +32,7 @@ from invariant_bandits.policies.base import BasePolicy
 from invariant_bandits.policies.choice import Choice
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Forever
-from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.wrapper import unwrapped
 from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 Context = Mapping[str, Any] | None

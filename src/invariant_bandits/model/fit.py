@@ -57,8 +57,8 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.pooled_arms import PooledArms
-from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import PolicySpec, find_policy
+from invariant_bandits.policies.wrapper import unwrapped
 
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""

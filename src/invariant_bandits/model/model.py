@@ -34,7 +34,7 @@ from invariant_bandits.optional import require
 from invariant_bandits.policies import base
 from invariant_bandits.policies.auto import Belief
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, reward_number
-from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.wrapper import unwrapped
 from invariant_bandits.storage import StateSchema, ThreadSafe, lock_of
 
 if TYPE_CHECKING:

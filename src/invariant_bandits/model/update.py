@@ -52,8 +52,8 @@ from invariant_bandits.model.fit import (
 )
 from invariant_bandits.model.model import Model, new_places
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import PolicySpec
+from invariant_bandits.policies.wrapper import unwrapped
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""

@@ -143,7 +143,7 @@ class BasePolicy(ThreadSafe):
         super().__init_subclass__(**keywords)
         # A class with another `decide` must not inherit the shortcuts to the old one.
         if "decide" in vars(cls):
-            for shortcut in ("select", "select_many"):
+            for shortcut in ("select", "select_many", "scores"):
                 if shortcut not in vars(cls):
                     setattr(cls, shortcut, vars(BasePolicy)[shortcut])
 

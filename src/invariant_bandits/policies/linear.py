@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from invariant_bandits.policies.base import (
     SEED,
     BasePolicy,
     Option,
+    Scores,
+    Seed,
     chosen_array,
     offered_array,
 )
@@ -57,6 +59,17 @@ ESTIMATION: Mapping[str, Option] = {
     "feature_bound": Option(1.0, base.positive),
 }
 """Options of every linear policy."""
+
+
+class LinearOptions(TypedDict, total=False):
+    """Types of the options of every linear policy, for editors and type checkers."""
+
+    ridge: float
+    delta: float
+    noise_scale: float
+    norm_bound: float
+    feature_bound: float
+    exploration: float
 
 
 class LinearPolicy(BasePolicy):
@@ -254,20 +267,27 @@ class LinearPolicy(BasePolicy):
         choice is certain, and the action is the one with the largest mean + exploration · width.
         """
         features = offered_array(offered, self.dim)
-        parts = np.empty((3, len(features)))
         propensities = None
+        with self._lock:
+            scores = LinearPolicy.scores(self, features)
+            action = LinearPolicy.select(self, features)
+            if self.samples:
+                propensities = self._simulated_propensities(features)
+        if propensities is not None and draw is not None:
+            action = draw_action(propensities.tolist(), draw)
+        return choice_of(action, scores.mean, scores.width, propensities)
+
+    def scores(self, features: Any) -> Scores:
+        """Return the expected rewards and widths (K,) of K actions with features (K, p)."""
+        features = offered_array(features, self.dim)
+        parts = np.empty((3, len(features)))
         with self._lock:
             factor = self._memory.factor
             if kernels.score(features, self._lift, factor, self._stable, parts) < 0:
                 base.refuse(features, self.dim)
             residual = self._radius * np.sqrt(parts[1])
             widths = residual + self._invariant_radius * np.sqrt(parts[2])
-            action = LinearPolicy.select(self, features)
-            if self.samples:
-                propensities = self._simulated_propensities(features)
-        if propensities is not None and draw is not None:
-            action = draw_action(propensities.tolist(), draw)
-        return choice_of(action, parts[0], widths, propensities)
+        return Scores(parts[0], widths)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Return the actions (N,) for N rounds with features (N, K, p), without learning in between.
@@ -404,6 +424,16 @@ class LinearPolicy(BasePolicy):
         self._decision = None if self.samples else bounds_of_actions
 
     @property
+    def radius(self) -> float:
+        """Radius of the confidence set of the coefficients that are learned online."""
+        return self._radius
+
+    @property
+    def log_volume(self) -> float:
+        """log det A/det λI, with A the regularised Gram matrix of the rounds remembered."""
+        return self._memory.log_volume()
+
+    @property
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
         with self._lock:
@@ -471,6 +501,11 @@ class LinUCB(LinearPolicy):
     array([ 1., -1.,  0.])
     """
 
+    def __init__(
+        self, dim: int, *, memory: Memory = FOREVER, **options: Unpack[LinearOptions]
+    ) -> None:
+        super().__init__(dim, memory=memory, **options)
+
 
 @register_policy("lints")
 class LinTS(LinearPolicy):
@@ -499,6 +534,16 @@ class LinTS(LinearPolicy):
 
     options: ClassVar[Mapping[str, Option]] = {**LinearPolicy.options, "seed": SEED}
     samples = randomised = True
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        seed: Seed = 0,
+        memory: Memory = FOREVER,
+        **options: Unpack[LinearOptions],
+    ) -> None:
+        super().__init__(dim, memory=memory, seed=seed, **options)
 
 
 class ForgettingLinUCB(LinearPolicy):
@@ -560,6 +605,16 @@ class SWLinUCB(ForgettingLinUCB):
     starting = ("warm", "window")
     share = WINDOW_SHARE
 
+    def __init__(
+        self,
+        dim: int,
+        *,
+        window: int | None = None,
+        memory: Memory | None = None,
+        **options: Unpack[LinearOptions],
+    ) -> None:
+        super().__init__(dim, memory=memory, window=window, **options)
+
 
 @register_policy("d-linucb")
 class DLinUCB(ForgettingLinUCB):
@@ -575,6 +630,16 @@ class DLinUCB(ForgettingLinUCB):
     kind = Discount
     number = "discount"
     starting = ("warm", "discount")
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        discount: float | None = None,
+        memory: Memory | None = None,
+        **options: Unpack[LinearOptions],
+    ) -> None:
+        super().__init__(dim, memory=memory, discount=discount, **options)
 
     @classmethod
     def _length(cls, past: Past, asked: Any, warm: bool | int) -> Any:
@@ -599,3 +664,13 @@ class RestartLinUCB(ForgettingLinUCB):
     number = "every"
     starting = ("warm", "every")
     share = RESTART_SHARE
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        every: int | None = None,
+        memory: Memory | None = None,
+        **options: Unpack[LinearOptions],
+    ) -> None:
+        super().__init__(dim, memory=memory, every=every, **options)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from hashlib import blake2b
 from math import fsum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, one_of
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import SEED, BasePolicy, Option
-from invariant_bandits.policies.choice import (
-    Choice,
-    as_policy,
-    choice_of,
-    draw_action,
-)
-from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import (
-    PolicySpec,
-    name_of,
-    register_policy,
-)
-from invariant_bandits.storage import StateSchema, ThreadSafe, prefixed, under
+from invariant_bandits.policies.base import SEED, Option
+from invariant_bandits.policies.choice import Choice, choice_of, draw_action
+from invariant_bandits.policies.registry import register_policy
+from invariant_bandits.policies.wrapper import NEEDED, Wrapper
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
@@ -33,12 +23,11 @@ DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
 DEFAULT_SHARPNESS = 100.0
 """Costs at most a hundredth of the noise per round and additional action."""
 STREAM = 2  # of random numbers: policies that are wrapped use others
-INNER = "inner."
 
 
 @register_policy("randomised-inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
 @register_policy("randomised", wraps="auto-isd")
-class Randomised(BasePolicy):
+class Randomised(Wrapper):
     """Wrapper that adds random choices to any policy, so that its log can be used to evaluate other policies.
 
     The wrapper gives each action a share w of the decisions and leaves all other decisions to the wrapped
@@ -82,8 +71,6 @@ class Randomised(BasePolicy):
         "sharpness": Option(DEFAULT_SHARPNESS, base.positive),
         "seed": SEED,
     }
-    starting = ("policy",)
-    needs = ()
     randomised = True
     kind: str
     floor: float
@@ -96,52 +83,10 @@ class Randomised(BasePolicy):
         kind: str = UNIFORM,
         **options: Any,
     ) -> None:
-        self._take_options({"floor": floor, "kind": kind, **options})
+        needed = (*NEEDED, "scores") if kind == INVERSE_GAP else NEEDED
+        super().__init__(policy, needed=needed, floor=floor, kind=kind, **options)
         least = DEFAULT_FLOOR[self.kind] if floor is None else floor
         self.floor = base.not_negative("floor", least, 1.0)
-        scores = ["scores"] if self.kind == INVERSE_GAP else []
-        needed = ("select", "update", "dim", "rounds", *scores)
-        missing = [name for name in needed if not hasattr(policy, name)]
-        if missing:
-            name = getattr(policy, "__name__", type(policy).__name__)
-            raise InputError(
-                f"policy must be a policy, got {name}, which lacks {', '.join(missing)}"
-            )
-        self.policy = as_policy(policy)
-        self._share_lock()
-        self.dim: int = policy.dim
-
-    @classmethod
-    def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
-        """Create a registered policy by its name from a Past object and wrap it.
-
-        The options may be parameters of Randomised and options of the wrapped policy.
-        """
-        own = {name: options.pop(name) for name in cls.options if name in options}
-        return cls(PolicySpec(policy, options).build(past), **own)
-
-    def _share_lock(self) -> None:
-        """Use the lock of the wrapped policy: no thread changes that one between its answers and the draw."""
-        if isinstance(self.policy, ThreadSafe):
-            self._lock = self.policy._lock
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._share_lock()
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds learned so far."""
-        return int(self.policy.rounds)
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the wrapped policy has raised an alarm."""
-        return bool(self.policy.alarm)
-
-    def explain(self, feature_names: Any = None) -> Any:
-        """Return what the wrapped policy believes."""
-        return self.policy.explain(feature_names)
 
     # -- deciding --
 
@@ -181,87 +126,6 @@ class Randomised(BasePolicy):
         within = int.from_bytes(digest, "little")
         return self._draws.at(self.rounds, STREAM, within).random()
 
-    # -- learning --
-
-    def update(
-        self,
-        features: Any,
-        reward: float,
-        *,
-        offered: Any = None,
-        action: int | None = None,
-    ) -> None:
-        """Pass the round to the wrapped policy, which learns from it."""
-        with self._lock:
-            self.policy.update(features, reward, offered=offered, action=action)
-
-    def update_many(
-        self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None
-    ) -> None:
-        """Pass N rounds to the wrapped policy, which learns all of them or, if one is invalid, none.
-
-        The method `LinearPolicy.update_many` documents the parameters.
-        """
-        with self._lock:
-            if isinstance(self.policy, BasePolicy):
-                self.policy.update_many(
-                    features, rewards, offered=offered, actions=actions
-                )
-            else:
-                super().update_many(features, rewards, offered=offered, actions=actions)
-
-    def __getattr__(self, name: str) -> Any:
-        """What else the wrapped policy can do or say, such as `coefficients`.
-
-        What makes another policy of it, with an arm more or less, makes another one wrapped like this.
-        """
-        if name.startswith("_") or name == "policy":
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-            )
-        attribute = getattr(self.policy, name)
-        if name not in ("with_arm", "without_arm"):
-            return attribute
-        own = {option: getattr(self, option) for option in self.options}
-        return lambda *values, **named: type(self)(attribute(*values, **named), **own)
-
-    # -- storing --
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the constructor was given, and name and settings of the wrapped policy."""
-        with self._lock:
-            wrapped = {
-                "policy": name_of(self.policy),
-                "settings": self.policy.settings(),
-            }
-        return super().settings() | wrapped
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The arrays of the wrapped policy, under "inner."."""
-        with self._lock:
-            return prefixed(INNER, self.policy.arrays())
-
-    @classmethod
-    def state_schema(
-        cls, settings: Mapping[str, Any], names: Collection[str]
-    ) -> StateSchema:
-        """Nothing but the arrays of the wrapped policy, which its class describes."""
-        inner = base.state_schema(settings, list(under(dict.fromkeys(names), INNER)))
-        return StateSchema(parts={INNER: inner})
-
-    @classmethod
-    def from_state(
-        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]
-    ) -> Self:
-        """The policy that had these settings and arrays."""
-        own = {name: settings[name] for name in cls.options}
-        return cls(base.from_state(settings, under(arrays, INNER)), **own)
-
     def __repr__(self) -> str:
         how = f", sharpness={self.sharpness:g}" if self.kind == INVERSE_GAP else ""
         return f"Randomised({self.policy!r}, floor={self.floor:g}, kind={self.kind!r}{how})"
-
-
-def unwrapped(policy: Any) -> Any:
-    """The policy inside all wrappers; the policy itself if there are none."""
-    return unwrapped(policy.policy) if isinstance(policy, Randomised) else policy
