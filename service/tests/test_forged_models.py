@@ -308,12 +308,18 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
             == "learned"
         )
         live = service.engine.state.hashes()
+    replayed = run("replay", address)
+    assert replayed.exit_code == 1
+    assert replayed.stdout.startswith("2 events were left out")
+    assert f"event {seq}: " in replayed.stdout
     told = json.loads(run("repair", address, "--json").stdout)
     assert sorted(map(int, told["set_aside"])) == [seq, seq + 1]
     assert json.loads(run("repair", address, "--json").stdout) == {"set_aside": {}}
     verified = json.loads(run("verify", address, "--json").stdout)
     assert sorted(map(int, verified["set_aside"])) == [seq, seq + 1]
-    assert json.loads(run("replay", address, "--json").stdout)["state_hashes"] == live
+    replayed = json.loads(run("replay", address, "--json").stdout)
+    assert replayed["state_hashes"] == live
+    assert sorted(map(int, replayed["set_aside"])) == [seq, seq + 1]
     with running(address) as engine:
         assert engine.state.hashes() == live
 

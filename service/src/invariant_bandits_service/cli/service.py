@@ -448,18 +448,41 @@ def _lines(aside: dict[int, str]) -> list[str]:
 
 
 def replay(store: StorePath, as_json: AsJson = False) -> None:
-    """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
+    """Make every decision again from the events alone; it fails unless all are the same, bit for bit.
+
+    It names events that cannot be read or applied, such as a model of another version, and then fails, unless
+    they were set aside for good.
+    """
     from invariant_bandits_service.replay import replay_all
+    from invariant_bandits_service.state import set_aside_events
 
     with _reading(store, "replaying", as_json) as (opened, progress):
         base, end = opened.base(), opened.head().seq
-        hashes = replay_all(opened, lambda done: progress(done, end), end).hashes()
+        state = replay_all(opened, lambda done: progress(done, end), end)
+        known = set_aside_events(opened)
     since = 0 if base is None else base[0]
+    hashes = state.hashes()
+    aside = state.aside
+    others = " of the others" if aside else ""
     lines = [
-        f"{_shown(store)}: {end - since:,} events replayed, every decision the same"
+        f"{len(aside):,} events were left out, and whatever they held is not in the state:"
     ]
+    lines += [f"  event {seq}: {why}" for seq, why in sorted(aside.items())]
+    if not aside:
+        lines = []
+    lines.append(
+        f"{_shown(store)}: {end - since:,} events replayed, every decision{others} the same"
+    )
     lines += [f"{name}: state {digest}" for name, digest in hashes.items()]
-    _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
+    answer = {
+        "events": end,
+        "since": since,
+        "state_hashes": hashes,
+        "set_aside": {str(seq): why for seq, why in aside.items()},
+    }
+    _say(answer, as_json, lines)
+    if aside.keys() - known.keys():
+        raise typer.Exit(1)
 
 
 def backup(
