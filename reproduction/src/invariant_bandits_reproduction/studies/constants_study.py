@@ -18,6 +18,7 @@ from invariant_bandits.decomposition.fit_constants import PRIOR
 from invariant_bandits.policies import constants as stages
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import PolicySpec
 from invariant_bandits.simulation.cells import Cell
 from invariant_bandits.simulation.episodes import Environment, PaperEpisodes
 from invariant_bandits.simulation.stress_worlds import FixedArms, StressEpisodes
@@ -32,6 +33,7 @@ from invariant_bandits_reproduction.studies.harness import (
     regret_cell,
     table,
 )
+from invariant_bandits_reproduction.studies.stress_study import Linear
 
 AS_IS = "as is"
 HALF = 0.5
@@ -282,8 +284,17 @@ CONSTANTS = (
     ),
 )
 """Every constant of AutoISD with its value, and where the value comes from."""
-CAUTIONS: tuple[float | None, ...] = (0.0, 0.01, 0.03, None)
-"""Values of the option `caution`; None: no limit."""
+SAFEGUARDS: Mapping[str, Any] = {
+    "caution 0": PolicySpec("auto-isd", {"caution": 0.0}),
+    "0.01": PolicySpec("auto-isd", {"caution": 0.01}),
+    "0.03": PolicySpec("auto-isd", {"caution": 0.03}),
+    "no limit": PolicySpec("auto-isd", {"caution": None}),
+    "guarded, caution 0": PolicySpec("guarded", {"caution": 0.0}),
+    "guarded, no limit": PolicySpec("guarded", {"caution": None}),
+    "guarded, no limit, alpha 2": PolicySpec("guarded", {"caution": None, "alpha": 2}),
+    "LinUCB": Linear(),
+}
+"""Ways to be safe where the logs mislead: values of the option `caution`, and the guard at alpha 1 and 2."""
 
 
 @dataclass(frozen=True)
@@ -326,9 +337,10 @@ CAUTION_WORLDS = (
 )
 """Worlds in which the price of caution is measured."""
 CAUTION_WORDS = (
-    "Each cell has the mean regret of AutoISD ± its standard error (worst run in brackets) for one value"
-    f" of the option `caution`. Worlds with fixed arms (the same in every round) have {FIXED_TIMES} times"
-    " as many repetitions as the other worlds."
+    "Each cell has the mean regret ± its standard error (worst run in brackets): of AutoISD for one value"
+    " of the option `caution`, of AutoISD guarded by LinUCB, and of LinUCB with a constant feature. Worlds"
+    f" with fixed arms (the same in every round) have {FIXED_TIMES} times as many repetitions as the other"
+    " worlds."
 )
 CAUTION_SEEDS = 1000  # where the places of their seeds begin
 
@@ -369,13 +381,13 @@ def run(
 ) -> StudyOutcome:
     """All repetitions of all worlds, none discarded; all variants play the same rounds.
 
-    The outcome has, beside the regret: caution, world -> caution -> regret (n,).
+    The outcome has, beside the regret: caution, world -> safeguard -> regret (n,).
     """
     whole_number("replications", replications, 2)
     total = sum(world.times for world in (*worlds, *caution_worlds))
     player = CellPlayer(seed, jobs, progress, replications * total)
     regret: dict[str, Mapping[str, Array]] = {}
-    price: dict[str, Mapping[float | None, Array]] = {}
+    price: dict[str, Mapping[str, Array]] = {}
 
     def play(
         world: World, policies: Mapping[str, Any], index: int
@@ -386,9 +398,7 @@ def run(
     for index, world in enumerate(worlds):
         regret[world.name] = play(world, policies_of(world, constants), index)
     for index, world in enumerate(caution_worlds):
-        policies = {str(caution): _in_world(Variant(), caution) for caution in CAUTIONS}
-        paths = play(world, policies, CAUTION_SEEDS + index)
-        price[world.name] = {caution: paths[str(caution)] for caution in CAUTIONS}
+        price[world.name] = play(world, SAFEGUARDS, CAUTION_SEEDS + index)
     return StudyOutcome(
         regret, replications, seed, {"caution": price, "constants": tuple(constants)}
     )
@@ -487,15 +497,14 @@ def _constant_lines(outcome: StudyOutcome) -> list[str]:
 
 
 def _caution_lines(outcome: StudyOutcome) -> list[str]:
-    heads = ["no limit" if caution is None else f"{caution:g}" for caution in CAUTIONS]
     rows = [
         (name, *map(regret_cell, regret.values()))
         for name, regret in outcome.more["caution"].items()
     ]
     return [
-        "## The price of caution",
+        "## The price of caution and of the guard",
         "",
         CAUTION_WORDS,
         "",
-        *table(("caution", *heads), rows),
+        *table(("world", *SAFEGUARDS), rows),
     ]
