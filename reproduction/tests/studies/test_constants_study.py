@@ -16,6 +16,7 @@ from invariant_bandits_reproduction.studies.constants_study import (
     Variant,
     World,
 )
+from invariant_bandits_reproduction.studies.harness import cell_seed
 
 SMALL = World("5 arms", FixedArms(5, logged=400), 60, None)
 
@@ -46,7 +47,7 @@ def test_autoisd_as_it_is_plays_as_always_and_a_small_run_makes_a_page():
     outcome = constants_study.run(
         [SMALL], [SMALL], CONSTANTS[-9:], replications=2, seed=1
     )
-    seed = constants_study.cell_seed(1, 0)
+    seed = cell_seed(1, 0)
     policies = {"plain": PolicySpec("auto-isd", {"caution": None})}
     plain = ib.simulate(policies, SMALL.environment, SMALL.horizon, 2, seed)
     np.testing.assert_array_equal(outcome.values["5 arms"][AS_IS], plain.final("plain"))
@@ -57,7 +58,7 @@ def test_autoisd_as_it_is_plays_as_always_and_a_small_run_makes_a_page():
     page = constants_study.report(outcome)
     assert "| mean regret as is |" in page
     assert "| `Learning.rest` | 8 |" in page
-    assert "| caution | 0 | 0.01 | 0.03 | no limit |" in page
+    assert "| world | caution 0 | 0.01 | 0.03 | no limit | guarded, caution 0 |" in page
     assert constants_study.verdicts(outcome) == []
 
 
