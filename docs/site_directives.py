@@ -30,7 +30,7 @@ NOT_SHOWN = {
     " layout, mean_precision, without_arm",
     "Episode": "offered, rewards",
     "FeatureMap": "standardise, standardise_moments, cross, cross_rows, own_contexts, cells, cell_of,"
-    " sample_size, samples_every_reward, arm_moments, with_missing_indicators, learned, without, shifted,"
+    " sample_size, arm_moments, with_missing_indicators, learned, without, shifted,"
     " with_labels, missing_shares, silent_context, has_levels",
     "Feedback": "shifted, mapped, parts, per_row, per_round, starts, logged_rows, of_logged, sums_per_round",
     "InvariantSubspaceDecomposition": "names, coefficients_, coefficient_covariances_, p_values_,"

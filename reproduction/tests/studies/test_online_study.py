@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
+from invariant_bandits.simulation.episodes import build_policy
 from invariant_bandits_reproduction import regret_claims
 from invariant_bandits_reproduction.claims import mean_of
 from invariant_bandits_reproduction.contenders import LINUCB_WARM, NAMED
@@ -153,7 +154,9 @@ def test_the_rows_are_those_of_the_method_and_three_with_few_features():
 
 def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds():
     episode = study.SEVENTH.environment.draw(50, np.random.default_rng(0))
-    made = {name: make(episode.past) for name, make in study.SEVENTH.policies.items()}
+    made = {
+        name: build_policy(make, episode.past) for name, make in study.SEVENTH.policies.items()
+    }
     for name, policy in made.items():
         if "AutoISD" not in name:
             assert policy.delta == 1 / 50
@@ -180,7 +183,7 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
 def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
     episode = study.PAPER_ROWS[0].environment.draw(5, np.random.default_rng(3))
     X, y = episode.logs.features, episode.logs.rewards
-    policy = NAMED[LINUCB_WARM](episode.past)
+    policy = NAMED[LINUCB_WARM].build(episode.past)
     assert policy.rounds == len(y) == 1000
     np.testing.assert_allclose(
         policy.coefficients,

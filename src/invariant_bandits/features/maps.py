@@ -132,6 +132,14 @@ class FeatureMap(Protocol):
     Derive from this class, or from one of the four maps of the library. A log is read in three steps: the
     columns of every row are encoded, encoded rows are standardised, and `cross` makes φ of them. Moments are
     summed of encoded rows, because everything that follows is linear.
+
+    >>> from invariant_bandits.features.columns import Column
+    >>> from invariant_bandits.features.rows import RowFeatures
+    >>> features = RowFeatures((Column("price"), Column("country", categories=("DE", "FR"))))
+    >>> features.names
+    ('price', 'country=DE', 'country=FR')
+    >>> features.design({"price": [1.0, 2.0], "country": ["FR", "DE"]}).tolist()
+    [[1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]
     """
 
     has_levels: ClassVar[bool] = False

@@ -545,7 +545,7 @@ class Log:
         """
         require_offered(self.schema)
         log = in_time_order(self)
-        options = features or FeatureOptions()
+        options = checked_features(features)
         expanding = read_feature_map(log, options)
         notes = list(log.notes)
         if log is not self:

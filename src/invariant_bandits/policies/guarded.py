@@ -193,7 +193,7 @@ class Guarded(Wrapper):
             "norm_bound": largest_loss / (2.0 * length),
             "delta": past.delta,
         }
-        level = moments.counts @ moments.reward_mean / moments.rounds
+        level = moments.counts @ moments.reward_mean / max(moments.rounds, 1)
         return cls(
             inner.build(past),
             alpha,

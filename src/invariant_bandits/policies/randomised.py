@@ -83,6 +83,7 @@ class Randomised(Wrapper):
         kind: str = UNIFORM,
         **options: Any,
     ) -> None:
+        one_of("kind", kind, tuple(DEFAULT_FLOOR))
         needed = (*NEEDED, "scores") if kind == INVERSE_GAP else NEEDED
         super().__init__(policy, needed=needed, floor=floor, kind=kind, **options)
         least = DEFAULT_FLOOR[self.kind] if floor is None else floor
