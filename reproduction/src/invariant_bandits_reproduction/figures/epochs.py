@@ -52,7 +52,7 @@ EPOCHS_CELL = Cell(
     EPOCHS * EPOCH,
     {
         RESTART: PolicySpec("restart-linucb", RESTARTED),
-        ISD_RESTART: PolicySpec("isd-linucb", RESTARTED),
+        ISD_RESTART: PolicySpec("isd-linucb", {**RESTARTED, **who.SELF_NORMALISED}),
         **who.named(AUTO),
     },
 )
@@ -61,7 +61,7 @@ RECOMPUTED_CELL = Cell(
     IN_EPOCHS,
     EPOCHS * EPOCH,
     {
-        ISD_RESTART: PolicySpec("isd-linucb", RESTARTED),
+        ISD_RESTART: PolicySpec("isd-linucb", {**RESTARTED, **who.SELF_NORMALISED}),
         ISD_RECOMPUTED: PolicySpec(
             "isd-linucb", {"recompute_every": EPOCH, **RESTARTED}
         ),

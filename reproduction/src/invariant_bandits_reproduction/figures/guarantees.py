@@ -122,7 +122,7 @@ WEAK_SIGNAL = 30.0
 JOINT = "ISD-linUCB, joint set"
 COVERED_SPLITS = {
     who.ISD_KNOWN: {"split": "known"},
-    who.ISD_ORACLE: {"split": "oracle"},
+    who.ISD_ORACLE: {"split": "oracle", **who.SELF_NORMALISED},
     JOINT: {"split": "oracle", "radius": "joint"},
 }
 FAILING_SETS = {who.LINUCB: 1, who.ISD_KNOWN: 1, who.ISD_ORACLE: 2, JOINT: 2}
