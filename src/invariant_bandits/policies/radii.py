@@ -415,7 +415,7 @@ def forgetting_rate(horizon: float, dim: float, variation: float) -> float:
     Σ‖γ_{t+1} − γ_t‖ (Zhao & Zhou 2021, who correct the proofs of Cheung et al. and Russac et al. 2019): the
     minimum over H of p·T/√H for learning and √p·B·H^{3/2} for drift, up to a factor.
     """
-    return dim**0.875 * horizon**0.75 * variation**0.25
+    return float(dim**0.875 * horizon**0.75 * variation**0.25)
 
 
 def forgetting_lower_rate(horizon: float, dim: float, variation: float) -> float:
@@ -423,7 +423,7 @@ def forgetting_lower_rate(horizon: float, dim: float, variation: float) -> float
 
     B is the total variation, between p/√T and p·T/√p.
     """
-    return dim ** (2.0 / 3.0) * horizon ** (2.0 / 3.0) * variation ** (1.0 / 3.0)
+    return float((dim**2 * horizon**2 * variation) ** (1.0 / 3.0))
 
 
 def logs_needed(

@@ -178,9 +178,9 @@ HORIZON_CLAIMS = (
     ),
     Claim(
         statement=(
-            "With ten times as many online rounds as logged ones the default radius"
-            " costs more than the logs are worth: ISD-linUCB has more regret than"
-            " LinUCB, though invariance holds."
+            "With ten times as many online rounds as logged ones the self-normalised"
+            " radius costs more than the logs are worth: ISD-linUCB has more regret"
+            " than LinUCB, though invariance holds."
         ),
         name="ISD-linUCB above LinUCB at T = 10 × T0",
         quantity="ratio of mean regrets",

@@ -56,7 +56,7 @@ class EllipsoidalMinUCB(LowerOfTwoBounds):
         **LinUCB.options,
         "bias_bound": Option(1.0, base.not_negative),
     }
-    starting = ("shifts",)
+    starting: ClassVar[tuple[str, ...]] = ("shifts",)
     needs = ("noise_scale", "feature_bound", "delta")
     bias_bound: float
 
