@@ -285,18 +285,18 @@ def largest_miss(radius, seed, *, logged, rounds, coefficients, eta=0.05):
 
 
 def test_only_the_joint_set_covers_when_the_online_rounds_are_many_times_the_logs():
-    """T0 = 80, T = 4,000. At most 10 % of the runs may miss; seen: none with "joint", 5 of 12 by default.
+    """T0 = 80, T = 4,000. At most 10 % of the runs may miss; seen: none with "joint", 5 of 12 with the other.
 
     The largest ratio of "joint" is 0.71. Half its width misses in 7 runs: it is not merely infinite.
     """
     many = {"logged": 80, "rounds": 4000, "coefficients": 1.0}
     joint = np.array([largest_miss("joint", seed, **many) for seed in range(12)])
-    default = np.array(
+    separate = np.array(
         [largest_miss("self-normalised", seed, **many) for seed in range(12)]
     )
     assert failures(joint) <= 2 * 0.05 * 12
     assert failures(joint, shrink=0.5) > 2 * 0.05 * 12
-    assert failures(default) > 2 * 0.05 * 12
+    assert failures(separate) > 2 * 0.05 * 12
 
 
 @pytest.mark.parametrize("radius", ["self-normalised", "joint"])

@@ -174,7 +174,9 @@ def test_invariant_width_is_the_norm_in_the_covariance_of_the_component(residual
     root = np.random.default_rng(2).normal(size=(size, size))
     precision = root @ root.T + np.eye(size)
     known = ib.ISDLinUCB(split, np.zeros(P))
-    estimated = ib.ISDLinUCB(split, np.zeros(P), component_precision=precision)
+    estimated = ib.ISDLinUCB(
+        split, np.zeros(P), component_precision=precision, radius="self-normalised"
+    )
     features = np.random.default_rng(4).normal(size=(K, P))
     coordinates = features @ split.invariant
     norm = np.sqrt(

@@ -110,7 +110,7 @@ def test_after_recomputing_the_policy_is_the_one_built_from_the_longer_history(m
             chosen, rewards, windows=1, offered=offered
         )
         grown = grown.followed_by(later)
-    fresh = ib.ISDLinUCB.from_history(grown, memory=memory)
+    fresh = ib.ISDLinUCB.from_history(grown, memory=memory, radius="self-normalised")
     for _, chosen, reward in played:
         fresh.update(chosen, reward)
     assert policy.split.distance(fresh.split) < 1e-6
@@ -119,6 +119,24 @@ def test_after_recomputing_the_policy_is_the_one_built_from_the_longer_history(m
         ours, theirs = policy.scores(features), fresh.scores(features)
         np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(ours.width, theirs.width, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("radius", "options"),
+    [
+        ("joint", {}),
+        ("joint", {"memory": ib.Restart(20)}),
+        ("self-normalised", {"memory": ib.SlidingWindow(20)}),
+        ("self-normalised", {"memory": ib.Discount(0.9)}),
+        ("self-normalised", {"recompute_every": 40}),
+    ],
+)
+def test_the_joint_set_is_the_default_wherever_it_is_possible(radius, options):
+    history = policy_laws.history()
+    default = ib.ISDLinUCB.from_history(history, **options)
+    named = ib.ISDLinUCB.from_history(history, radius=radius, **options)
+    assert default.settings() == named.settings()
+    assert default.settings()["radius"] == radius
 
 
 def test_without_offered_features_the_chosen_ones_stand_in():

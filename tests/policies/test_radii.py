@@ -219,6 +219,131 @@ def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_o
     assert 2.0 < growth < 2.3
 
 
+def test_the_joint_bound_is_its_formula_and_falls_to_that_of_theorem_1_as_logs_grow():
+    scales = {
+        "noise_scale": 2.0,
+        "ridge": 0.25,
+        "norm_bound": 4.0,
+        "feature_bound": 3.0,
+    }
+    logs = bounds.Logs(6, 0.2, 900, 0.05)
+    volume_res = 3 * log(1 + 50 * 9 / (0.25 * 3))
+    volume_inv = 6 * log(1 + 50 * 9 / (0.2 * 900 * 6))
+    online = 2 * sqrt(2 * log(100) + volume_res + volume_inv) + 0.5 * 4
+    prior = 2 * bounds.self_normalised_invariant_radius(6, 0.01)
+    prior += 2 * 4 * 0.05 * sqrt(9 * 900)
+    explored = 2 * max(12, online) * sqrt(2 * 50 * (volume_res + volume_inv))
+    expected = explored + 4 * prior * sqrt(50 * volume_inv)
+    assert bounds.joint_regret_bound(50, 3, logs, **scales) == pytest.approx(expected)
+    falling = [
+        bounds.joint_regret_bound(300, 3, bounds.Logs(7, 0.1, 10.0**k), delta=0.01)
+        for k in range(1, 20, 3)
+    ]
+    assert all(np.diff(falling) < 0)
+    limit = bounds.theorem1_regret_bound(300, 3, delta=0.01)
+    assert falling[-1] == pytest.approx(limit, rel=1e-3)
+
+
+def test_the_joint_bound_has_the_rate_of_theorem_1_and_beats_theorem_3_where_logs_are_few():
+    """T from 10^8 to 4·10^8, far above T0 = 200: both parts of order √T, up to logarithms."""
+    few = bounds.Logs(20, 0.05, 200)
+    growth = bounds.joint_regret_bound(4 * 10**8, 3, few) / bounds.joint_regret_bound(
+        10**8, 3, few
+    )
+    assert 2.0 < growth < 2.3
+    for horizon in (500, 5000, 10**6):
+        joint = bounds.joint_regret_bound(horizon, 3, few)
+        assert joint < bounds.theorem3_regret_bound(horizon, 3, few)
+        assert joint > bounds.regret_lower_bound(horizon, 3, few)
+
+
+HARD_WORLDS = {
+    "few logs": {"logged": 5},
+    "no coefficients": {"length": 1e-3},
+    "many stable": {"stable": 20},
+    "small ridge": {"ridge": 1e-4},
+    "small noise": {"noise": 1e-3},
+}
+
+
+def play_joint_set(seed, *, logged, length, stable, ridge, noise, horizon=200):
+    """Play actions ±e_j with a prior of precision logged·I; return regret, sum of the widths, bound."""
+    rng = np.random.default_rng(seed)
+    dim = stable + 2
+    coefficients = np.full(dim, -length / sqrt(dim))
+    component = np.append(coefficients[:stable], [0.0, 0.0])
+    component[:stable] += noise / sqrt(logged) * rng.normal(size=stable)
+    scales = {"noise_scale": noise, "ridge": ridge, "norm_bound": length}
+    basis = np.eye(dim)
+    policy = ib.ISDLinUCB(
+        ib.Split(basis[:, :stable], basis[:, stable:]),
+        component,
+        component_precision=logged / noise**2 * np.eye(stable),
+        radius="joint",
+        delta=0.5 / horizon,
+        **scales,
+    )
+    actions = np.vstack([basis, -basis])
+    means = actions @ coefficients
+    regret = 0.0
+    widths = 0.0
+    for _ in range(horizon):
+        action = policy.select(actions)
+        # The proof cuts every width at the larger one of LM and the radius.
+        cut = max(length, policy.radius)
+        widths += 2.0 * min(cut, policy.scores(actions).width[action])
+        policy.update(actions[action], means[action] + noise * rng.normal())
+        regret += means.max() - means[action]
+    logs = bounds.Logs(stable, 1.0, logged)
+    return regret, widths, bounds.joint_regret_bound(horizon, 2, logs, **scales)
+
+
+@pytest.mark.parametrize("change", HARD_WORLDS.values(), ids=HARD_WORLDS.keys())
+def test_the_joint_bound_lies_above_the_widths_and_these_above_the_regret(change):
+    """The first holds for every choice of actions; the second may fail in one of 200 runs, and never did.
+
+    The bound is 2.5 to 5.7 times the sum of the widths: it is not merely large.
+    """
+    world = {"logged": 50, "length": 1.0, "stable": 3, "ridge": 0.1, "noise": 1.0}
+    for seed in range(5):
+        regret, widths, bound = play_joint_set(seed, **world | change)
+        assert 0.0 < regret <= widths <= bound <= 6.0 * widths
+
+
+def test_the_lower_bound_with_logs_lies_between_unknown_and_known_stable_coefficients():
+    """No logs: all p directions are unknown. Endless logs: the paper's bound."""
+    assert bounds.regret_lower_bound(400, 3, bounds.Logs(5, 0.5, 0)) == pytest.approx(
+        bounds.regret_lower_bound(400, 8)
+    )
+    some = [
+        bounds.regret_lower_bound(400, 3, bounds.Logs(5, 0.5, 10.0**k))
+        for k in range(0, 25, 4)
+    ]
+    assert all(np.diff(some) < 0)
+    assert some[-1] == pytest.approx(bounds.regret_lower_bound(400, 3))
+    expected = exp(-2) / 8 * (3 * 20 + 5 * 400 / sqrt(400 + 1200))
+    logs = bounds.Logs(5, 0.5, 2400)
+    assert bounds.regret_lower_bound(400, 3, logs) == pytest.approx(expected)
+
+
+def test_the_rate_of_forgetting_is_that_of_the_best_length_of_the_memory():
+    """The minimum of p·T/√H + √p·B·H^{3/2} is the same multiple of the rate in every setting: 4·3^{−3/4}."""
+    lengths = np.geomspace(1e-3, 1e6, 20_001)
+    for dim, horizon, variation in ((2, 1e4, 1.0), (10, 1e4, 3.0), (5, 1e6, 0.1)):
+        learning = dim * horizon / np.sqrt(lengths)
+        drift = np.sqrt(dim) * variation * lengths**1.5
+        rate = bounds.forgetting_rate(horizon, dim, variation)
+        assert (learning + drift).min() / rate == pytest.approx(4 / 3**0.75, rel=1e-4)
+
+
+def test_no_rate_of_forgetting_lies_below_the_lower_rate():
+    """From B = p/√T, where the lower rate is the p√T of a world without drift, to B = T."""
+    assert bounds.forgetting_lower_rate(1e4, 5, 5 / 1e2) == pytest.approx(5 * 1e2)
+    for variation in np.geomspace(5 / 1e2, 1e4, 20):
+        lower = bounds.forgetting_lower_rate(1e4, 5, variation)
+        assert lower <= bounds.forgetting_rate(1e4, 5, variation)
+
+
 @pytest.mark.parametrize("constants", ["corrected", "paper"])
 @pytest.mark.parametrize("constant", [0.0, 0.3])
 def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant, constants):

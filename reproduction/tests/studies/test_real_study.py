@@ -37,7 +37,9 @@ CHOICES = {
         f"caution {c:g}": PolicySpec("auto-isd", {"caution": c, "windows": 4})
         for c in (0.0, 0.01)
     },
-    policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),
+    policies.ISD: explores(
+        0.1, kind="isd-linucb", noise_scale=None, radius="self-normalised"
+    ),
     policies.COLD: explores(1.0),
     policies.COLD_TUNED: explores(0.1, 1.0),
     policies.WARM: explores(0.1, warm=True),

@@ -27,6 +27,7 @@ from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import SEED, Option
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import (
+    FOREVER,
     Forever,
     Memory,
     MemoryState,
@@ -39,6 +40,8 @@ from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
 
 RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, JOINT, THEOREM = RADII = "self-normalised", "joint", "theorem"
+JOINT_MEMORIES = Forever, Restart
+"""Memories that only add rounds, as the radius "joint" needs."""
 PART_OPTIONS = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 ESTIMATED, PUBLISHED = "estimated", "published"
 MOST_WINDOWS = 64
@@ -285,6 +288,9 @@ class ISDPolicy(LinearPolicy):
         self._recomputation: Recomputation | None = None
         given = options.keys() & set(self.part_options)
         part = {name: options.pop(name) for name in given}
+        if "radius" in self.part_options and "radius" not in given:
+            adds_only = isinstance(options.get("memory", FOREVER), JOINT_MEMORIES)
+            part["radius"] = JOINT if adds_only else SELF_NORMALISED
         self._take(InvariantPart(split, component, component_precision, **part))
         super().__init__(split.dim, invariant=self.part, **options)
 
@@ -297,7 +303,7 @@ class ISDPolicy(LinearPolicy):
 
     def _begin(self) -> None:
         """An empty memory in the coordinates of the invariant part, which the radius "joint" scales."""
-        if self.part.radius == JOINT and not isinstance(self.memory, Forever | Restart):
+        if self.part.radius == JOINT and not isinstance(self.memory, JOINT_MEMORIES):
             raise InputError(
                 f'radius="joint" needs memory Forever or Restart, which add rounds only, got {self.memory}'
             )
@@ -424,6 +430,8 @@ class ISDPolicy(LinearPolicy):
                 "logged_rounds": moments.rounds,
                 "min_eigenvalue": fit.min_eigenvalue_,
             }
+            if recompute_every is not None:
+                rest.setdefault("radius", SELF_NORMALISED)
         policy = cls.from_fit(fit, **rest)
         estimates_noise = rest.get("noise_scale") is None
         if recompute_every is not None and policy.part.radius == JOINT:
@@ -603,10 +611,9 @@ class ISDLinUCB(ISDPolicy):
 
     It is the paper's Algorithm 1.
 
-    The default width is too narrow if the online rounds are many times the logged ones: it leaves out the
-    error that the stable coefficients carry into the drifting ones. With 200 logged and 5,000 online rounds
-    the regret was twice LinUCB's although nothing stable had changed (experiment `coverage`). Use
-    radius="joint" then, whose widths include this error.
+    With the memories SlidingWindow and Discount and with `recompute_every` the widths are too narrow if the
+    online rounds are many times the logged ones: they leave out the error that the stable coefficients carry
+    into the drifting ones.
 
     Parameters
     ----------
@@ -619,9 +626,12 @@ class ISDLinUCB(ISDPolicy):
         directions or for all p features. By default the stable coefficients count as exact (Theorem 1 of the
         paper).
     radius : "self-normalised", "joint" or "theorem"
-        Which confidence widths the policy uses. "self-normalised" adds a width of the stable coefficients,
-        from Chernoff's bound, to the width published with the memory (rule for forgetting old rounds). The
-        second takes the stable coefficients as exact.
+        Which confidence widths the policy uses. The default is "joint" where it is possible, that is with the
+        memories Forever and Restart and without `recompute_every`, else "self-normalised".
+
+        "self-normalised" adds a width of the stable coefficients, from Chernoff's bound, to the width
+        published with the memory (rule for forgetting old rounds). The second takes the stable coefficients
+        as exact.
 
         "joint" learns all coefficients online. The stable ones start at their estimate with the precision
         that the logs give them. With probability 1 − 2·`delta` its widths hold in all rounds, for any
@@ -658,8 +668,8 @@ class ISDLinUCB(ISDPolicy):
 class ISDLinTS(ISDPolicy):
     """Thompson sampling that learns only drifting coefficients and takes the stable ones from logs.
 
-    The draws leave out the error that the stable coefficients carry into the drifting ones, as the default
-    widths of ISDLinUCB do: it shows if the online rounds are many times the logged ones.
+    The draws leave out the error that the stable coefficients carry into the drifting ones, as the widths
+    "self-normalised" of ISDLinUCB do: it shows if the online rounds are many times the logged ones.
 
     Parameters
     ----------

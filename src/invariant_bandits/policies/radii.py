@@ -338,13 +338,92 @@ def theorem3_regret_bound(
     return horizon * L * per_round + explored
 
 
-def regret_lower_bound(horizon: int, residual_dim: int) -> float:
-    """Return a regret that no policy can avoid in every environment (the paper's Appendix D).
+def joint_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    logs: Logs,
+    *,
+    delta: float | None = None,
+    **scales: Any,
+) -> float:
+    """Return a bound on the regret of ISD-linUCB with one set for both parts (radius="joint").
 
-    If p_res directions drift over T rounds, every policy has at least the regret e⁻²/8·p_res·√T in some
-    environment. The lower bound is for features in the cube [−1, 1]^p and noise of variance 1.
+    With probability 1 − 2·`delta`, by default 1 − 1/T, the regret of T rounds is at most::
+
+        2 max(LM, r)·√(2T·(V_res + V_inv)) + 4ρ·√(T·V_inv)
+
+        V_res = p_res·log(1 + TL²/(λ·p_res))        r = σ√(2 log(1/η) + V_res + V_inv) + √λ·M
+        V_inv = p_inv·log(1 + TL²/(λ0·T0·p_inv))    ρ = radius of the prior of the stable coefficients
+
+    It is of order p_res·√T + p_inv·min{√T, T/√(λ0·T0)}, up to logarithms, for features in a cube. The proof
+    is in docs/method/proofs.md. All eigenvalues of the precision G₀ of the stable coefficients, in units of
+    the noise, must be at least λ0·T0.
+
+    Parameters
+    ----------
+    horizon, residual_dim : int
+        Number T of online rounds and number p_res of drifting directions.
+    logs : Logs
+        What the logs leave unknown.
+    delta : float, optional
+        Probability η with which each of the two sets may fail.
+    **scales : float
+        Values for `noise_scale`, `ridge`, `norm_bound` and `feature_bound`, as in `logs_needed`.
     """
-    return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
+    assumed = Assumptions(1.0 / (2.0 * horizon) if delta is None else delta, **scales)
+    L, M = assumed.feature_bound, assumed.norm_bound
+    stable_volume = lemma1_trace_bound(
+        horizon, logs.invariant_dim, logs.min_eigenvalue * logs.logged_rounds, L
+    )
+    drifting_volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, L)
+    volume = drifting_volume + stable_volume
+    online = lemma1_radius(volume, *assumed[:4])
+    prior = assumed.noise_scale * self_normalised_invariant_radius(
+        logs.invariant_dim, assumed.delta
+    )
+    # The trace of G₀ is at most that of the logs' Gram matrix, L²·T0.
+    prior += tilted_prior_error(L**2 * logs.logged_rounds, logs.subspace_error, M)
+    explored = 2.0 * max(L * M, online) * sqrt(2.0 * horizon * volume)
+    return explored + 4.0 * prior * sqrt(horizon * stable_volume)
+
+
+def regret_lower_bound(
+    horizon: int, residual_dim: int, logs: Logs | None = None
+) -> float:
+    """Return a regret that no policy can avoid in every environment (the paper's Appendix D, with logs).
+
+    If p_res directions drift over T rounds and T0 logged rounds tell of p_inv stable ones, every policy has
+    at least this regret in some environment::
+
+        e⁻²/8·(p_res·√T + p_inv·T/√(T + λ0·T0))
+
+    Without `logs` the stable coefficients are known: T0 = ∞, the paper's bound. It is for features in the
+    cube [−1, 1]^p, noise of variance 1 and logs whose Gram matrix is λ0·T0·I along the stable directions.
+    """
+    per_direction = exp(-2.0) / 8.0
+    bound = per_direction * residual_dim * sqrt(horizon)
+    if logs is not None:
+        informative = horizon + logs.min_eigenvalue * logs.logged_rounds
+        bound += per_direction * logs.invariant_dim * horizon / sqrt(informative)
+    return bound
+
+
+def forgetting_rate(horizon: float, dim: float, variation: float) -> float:
+    """Return the rate p^{7/8}·T^{3/4}·B^{1/4} of the regret of policies that forget: no constants, no logs.
+
+    It holds for sliding windows, discounts and restarts whose length H is tuned to the total variation B =
+    Σ‖γ_{t+1} − γ_t‖ (Zhao & Zhou 2021, who correct the proofs of Cheung et al. and Russac et al. 2019): the
+    minimum over H of p·T/√H for learning and √p·B·H^{3/2} for drift, up to a factor.
+    """
+    return float(dim**0.875 * horizon**0.75 * variation**0.25)
+
+
+def forgetting_lower_rate(horizon: float, dim: float, variation: float) -> float:
+    """Return the rate p^{2/3}·T^{2/3}·B^{1/3} that no policy can beat (Cheung et al. 2019): no constants.
+
+    B is the total variation, between p/√T and p·T/√p.
+    """
+    return float((dim**2 * horizon**2 * variation) ** (1.0 / 3.0))
 
 
 def logs_needed(

@@ -12,14 +12,24 @@ from invariant_bandits_reproduction.policies.latent_autoregressive import (
 from invariant_bandits_reproduction.policies.latent_subspace import (
     LatentLinUCB as LatentLinUCB,
 )
+from invariant_bandits_reproduction.policies.min_ucb import (
+    EllipsoidalMinUCB as EllipsoidalMinUCB,
+)
+from invariant_bandits_reproduction.policies.min_ucb import (
+    MinUCB as MinUCB,
+)
 from invariant_bandits_reproduction.policies.sequential_representation import (
     SequentialLinUCB as SequentialLinUCB,
 )
+from invariant_bandits_reproduction.policies.weight_ucb import WeightUCB as WeightUCB
 
 __all__ = [
     "AffineLinUCB",
+    "EllipsoidalMinUCB",
     "InvariantSetPolicy",
     "LatentARLinUCB",
     "LatentLinUCB",
+    "MinUCB",
     "SequentialLinUCB",
+    "WeightUCB",
 ]

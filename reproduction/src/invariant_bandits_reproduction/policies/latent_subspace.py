@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from invariant_bandits.checks import Array
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import BasePolicy, Option
-from invariant_bandits.policies.choice import Choice, choice_of
+from invariant_bandits.policies.base import Option
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import register_policy
-from invariant_bandits.storage import ANYTHING, StateSchema, prefixed, under
+from invariant_bandits.storage import under
 from invariant_bandits_reproduction.policies.affine_subspace import AffineLinUCB, Tasks
-
-NARROW, WIDE = "narrow.", "wide."
+from invariant_bandits_reproduction.policies.two_regressions import (
+    NARROW,
+    WIDE,
+    LowerOfTwoBounds,
+)
 
 
 @register_policy("latent-linucb")
-class LatentLinUCB(BasePolicy):
+class LatentLinUCB(LowerOfTwoBounds):
     """LinUCB in a low-dimensional subspace that is estimated from logs (Kausik et al. 2024).
 
     The policy assumes that the coefficients online lie in the same subspace as in every window (period) of
@@ -77,52 +80,10 @@ class LatentLinUCB(BasePolicy):
         settings = cls.known_from(past) | {"norm_bound": float(np.sqrt(sizes.sum()))}
         return cls(axes, subspace_error=error, **{**settings, **options})
 
-    @property
-    def rounds(self) -> int:
-        """Number of rounds learned so far."""
-        return int(self._wide.rounds)
-
-    def decide(self, offered: Any, *, draw: float | None = None) -> Choice:
-        """Choose the highest upper confidence bound, where the bound is the lower one of two regressions."""
-        features = base.offered_array(offered, self.dim)
-        with self._lock:
-            narrow, wide = self._narrow.scores(features), self._wide.scores(features)
-        norms = np.linalg.norm(features, axis=1)
-        bias = self.subspace_error * self._wide.norm_bound * norms
-        factor = self._wide.exploration
-        # Exploration does not lessen a bias.
-        width = narrow.width + (bias / factor if factor > 0.0 else 0.0)
-        lower = narrow.mean + factor * width <= wide.mean + factor * wide.width
-        means = np.where(lower, narrow.mean, wide.mean)
-        widths = np.where(lower, width, wide.width)
-        return choice_of(int(np.argmax(means + factor * widths)), means, widths)
-
-    def update(
-        self,
-        features: Any,
-        reward: float,
-        *,
-        offered: Any = None,
-        action: int | None = None,
-    ) -> None:
-        """Learn the reward of the played action with features (p,)."""
-        with self._lock:
-            self._wide.update(features, reward)
-            self._narrow.update(features, reward)
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The two regressions."""
-        with self._lock:
-            return prefixed(NARROW, self._narrow.arrays()) | prefixed(
-                WIDE, self._wide.arrays()
-            )
-
-    @classmethod
-    def state_schema(
-        cls, settings: Mapping[str, Any], names: Collection[str]
-    ) -> StateSchema:
-        """The two regressions."""
-        return StateSchema({}, parts={NARROW: ANYTHING, WIDE: ANYTHING})
+    def _bias(self, features: Array) -> Array:
+        """Bounds (K,) on what the estimated subspace leaves out."""
+        length = self.subspace_error * self._wide.norm_bound
+        return np.asarray(length * np.linalg.norm(features, axis=1))
 
     @classmethod
     def from_state(

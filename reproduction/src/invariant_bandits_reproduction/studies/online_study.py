@@ -37,6 +37,7 @@ from invariant_bandits_reproduction.contenders import (
     LINUCB,
     LINUCB_TUNED,
     LINUCB_WARM,
+    SELF_NORMALISED,
     named,
 )
 from invariant_bandits_reproduction.regret_claims import (
@@ -82,8 +83,10 @@ def row(
     """
     played = {
         **named(LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM),
-        ISD_ORACLE: PolicySpec("isd-linucb", {"split": "oracle", "memory": memory}),
-        ISD_ESTIMATED: PolicySpec("isd-linucb", {"memory": memory}),
+        ISD_ORACLE: PolicySpec(
+            "isd-linucb", {"split": "oracle", "memory": memory, **SELF_NORMALISED}
+        ),
+        ISD_ESTIMATED: PolicySpec("isd-linucb", {"memory": memory, **SELF_NORMALISED}),
         AUTO: PolicySpec("auto-isd"),
     }
     if not drifts:
@@ -209,7 +212,7 @@ class Forgetful:
             "exploration": self.exploration,
         }
         return (
-            PolicySpec("isd-linucb", {"split": "oracle", **options})
+            PolicySpec("isd-linucb", {"split": "oracle", **SELF_NORMALISED, **options})
             if self.lifted
             else PolicySpec("linucb", options)
         )

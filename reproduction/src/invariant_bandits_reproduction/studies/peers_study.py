@@ -32,6 +32,7 @@ from invariant_bandits_reproduction.claims import (
     decide,
     mean_of,
 )
+from invariant_bandits_reproduction.contenders import SELF_NORMALISED
 from invariant_bandits_reproduction.studies import real_study
 from invariant_bandits_reproduction.studies.harness import (
     Progress,
@@ -166,14 +167,10 @@ def variants_in(labelled: bool) -> list[Variant]:
         if labelled
         else ("linucb", "linucb-warm", "isd-linucb")
     ):
+        radius = SELF_NORMALISED if name == "isd-linucb" else {}
         for size in EXPLORATIONS:
-            result.append(
-                Variant(
-                    name,
-                    f"exploration {size:g}",
-                    PolicySpec(name, {"exploration": size}),
-                )
-            )
+            spec = PolicySpec(name, {"exploration": size, **radius})
+            result.append(Variant(name, f"exploration {size:g}", spec))
     for size, rate, warm in product(EXPLORATIONS_BESIDE_RATES, RATES, (True, False)):
         options = {"exploration": size, "discount": rate, "warm": warm}
         words = f"exploration {size:g}, discount {rate:g}, {'warm' if warm else 'cold'}"

@@ -16,6 +16,7 @@ from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Discount, Memory, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import PolicySpec
+from invariant_bandits_reproduction.contenders import SELF_NORMALISED
 
 AUTO_DEFAULT = "AutoISD, default"
 AUTO_TUNED = "AutoISD, tuned"
@@ -70,7 +71,8 @@ def tunable() -> Tunable:
         },
         ISD: {
             f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}": PolicySpec(
-                "isd-linucb", {"exploration": exploration, "noise_scale": None}
+                "isd-linucb",
+                {"exploration": exploration, "noise_scale": None, **SELF_NORMALISED},
             )
             for exploration in EXPLORATIONS
         },

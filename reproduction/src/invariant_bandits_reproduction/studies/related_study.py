@@ -24,6 +24,7 @@ from invariant_bandits_reproduction.claims import (
     judge_all,
     mean_of,
 )
+from invariant_bandits_reproduction.contenders import SELF_NORMALISED
 from invariant_bandits_reproduction.regret_claims import mean_at_most
 from invariant_bandits_reproduction.studies.harness import (
     CellPlayer,
@@ -213,6 +214,8 @@ def contender(name: str, exploration: float | None, memory: int) -> PolicySpec:
     options: dict[str, float | int] = (
         {} if exploration is None else {"exploration": exploration}
     )
+    if name == ISD:
+        return PolicySpec(name, {**options, **SELF_NORMALISED})
     if name == "restart-linucb":
         options["every"] = memory
     elif name == "d-linucb":

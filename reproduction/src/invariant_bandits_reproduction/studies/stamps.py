@@ -166,7 +166,7 @@ def _features() -> tuple[Behaviour, int]:
         "greedy",
         "sw-linucb,window=20",
         "d-linucb",
-        "isd-linucb",
+        "isd-linucb,radius=self-normalised",
         "auto-isd",
     )
     few_stable = ib.simulation.PaperWorld(blocks=(1, 2), varying=(1,), regimes=5)
