@@ -155,7 +155,8 @@ def test_the_rows_are_those_of_the_method_and_three_with_few_features():
 def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds():
     episode = study.SEVENTH.environment.draw(50, np.random.default_rng(0))
     made = {
-        name: build_policy(make, episode.past) for name, make in study.SEVENTH.policies.items()
+        name: build_policy(make, episode.past)
+        for name, make in study.SEVENTH.policies.items()
     }
     for name, policy in made.items():
         if "AutoISD" not in name:
