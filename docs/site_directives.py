@@ -29,8 +29,9 @@ NOT_SHOWN = {
     "DriftPrior": "where_logs_ended, drift_bounds, level_unit, common_drift, unlogged, usual_precision, arms,"
     " layout, mean_precision, without_arm",
     "Episode": "offered, rewards",
-    "FeatureMap": "encoded_names, encode, is_plain, apply_numbers, standardise, standardise_moments,"
-    " standardisation, cross, with_missing_indicators, learned, without, shifted",
+    "FeatureMap": "standardise, standardise_moments, cross, cross_rows, own_contexts, cells, cell_of,"
+    " sample_size, samples_every_reward, arm_moments, with_missing_indicators, learned, without, shifted,"
+    " with_labels, missing_shares, silent_context, has_levels",
     "Feedback": "shifted, mapped, parts, per_row, per_round, starts, logged_rows, of_logged, sums_per_round",
     "InvariantSubspaceDecomposition": "names, coefficients_, coefficient_covariances_, p_values_,"
     " feature_stability_",

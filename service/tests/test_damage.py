@@ -198,8 +198,8 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
         1,
     ]
     store.close()
-    clock.now += 1e7
     with running(tmp_path / "d.db", clock) as engine:
+        clock.now += 1e7
         for _ in range(3):
             engine.call(commands.inspect(lambda state: None))
         assert engine.state.models["default"].counts.defaulted == 2

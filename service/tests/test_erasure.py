@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import invariant_bandits as ib
 from invariant_bandits.cli.app import app
 from invariant_bandits_service import commands
+from invariant_bandits_service.background import Learning, RefitResult
 from invariant_bandits_service.commands import DecisionCommand, RewardCommand
 from invariant_bandits_service.engine import Engine
 from invariant_bandits_service.learners import FittedLearner, OpenLearner
@@ -166,3 +167,34 @@ def test_the_command_erases_from_a_store_that_is_not_in_use(
     store = open_store(path, check=verify)
     assert restore(store).hashes() == replay_all(store).hashes()
     store.close()
+
+
+def test_a_version_that_was_fitted_before_an_erasure_does_not_bring_the_person_back(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "d.db"
+    with running(path) as engine:
+        base = serve(engine)
+        decide_about(engine, ALICE, 3)
+        served = engine.state.model("default")
+        refit = RefitResult(
+            kind=served.learner.kind,
+            content=served.learner.to_bytes(),
+            base=base,
+            through=engine.state.seq,
+            upto=engine.state.seq,
+            note="",
+            first_fit=True,
+            evaluation={"unknown_because": [], "better": True, "worse": False},
+        )
+        assert ALICE.encode() in refit.content
+        engine.call(commands.erase([], text=ALICE), alone=True)
+        learning = Learning(engine, str(path))
+        learning._fit = lambda model, log=None: refit  # type: ignore[method-assign]
+        learning.begin("default")
+        while learning.outcome("default")["status"] == "running":
+            pass
+        learning.stop()
+        assert "were erased while it was fitted" in learning.outcome("default")["why"]
+        assert list(engine.view().model("default").versions) == [base]
+    assert files_with(tmp_path, ALICE) == []

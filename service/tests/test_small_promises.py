@@ -151,6 +151,20 @@ def test_events_that_are_erased_while_they_are_read_do_not_shift_the_others(
     store.close()
 
 
+def test_of_two_early_rewards_that_contradict_each_other_the_first_counts(
+    loops: TestClient,
+) -> None:
+    for value in (1.0, 0.0):
+        answer = loops.post("/v1/rewards", json={"id": "early", "value": value})
+        assert answer.json()["status"] == "unknown"
+    loops.post("/v1/decisions", json={"id": "early", "arms": ["a", "b"]})
+    shown = loops.get("/v1/decisions/early").json()
+    fates = [(reward["value"], reward["fate"]) for reward in shown["rewards"]]
+    assert fates == [(1.0, "unknown"), (0.0, "unknown"), (1.0, "joined")]
+    assert (shown["status"], shown["settled"]["value"]) == ("learned", 1.0)
+    assert loops.get("/v1/model").json()["counts"]["rewards"] == 1
+
+
 @pytest.mark.system
 def test_every_line_of_json_logs_is_json(tmp_path: Path) -> None:
     line = [*SERVE, "--store", "d.db", "--port", str(free_port())]

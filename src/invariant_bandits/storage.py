@@ -346,12 +346,10 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
                 specs[each.name] = notes[0]
         elif inside:
             outer = {name.partition(".")[0] for name in inside}
-            nested = next(
-                other
-                for other in kinds
-                if is_dataclass(other) and outer <= _hints(other).keys()
-            )
-            parts[f"{each.name}."] = schema_of(nested, inside)
+            # A list of dataclasses is none: what its items need, they check themselves.
+            for nested in kinds:
+                if is_dataclass(nested) and outer <= _hints(nested).keys():
+                    parts[f"{each.name}."] = schema_of(nested, inside)
     return StateSchema(specs, parts=parts, others=True)
 
 

@@ -89,3 +89,33 @@ def test_the_step_is_half_the_gradient_and_curvature_of_the_dependence_of_uncorr
     assert bend == pytest.approx(
         2.0 * np.einsum("ad,kab,bc,kcd->", E, L, E, R), rel=1e-4
     )
+
+
+@pytest.mark.parametrize("size", [1, 32, 33, 101])
+def test_inverses_of_small_and_large_matrices(size):
+    rng = np.random.default_rng(size)
+    rows = rng.normal(size=(2 * size + 3, size))
+    matrix = rows.T @ rows
+    inverse = kernels.invert(matrix)
+    np.testing.assert_allclose(inverse @ matrix, np.eye(size), atol=1e-11)
+    np.testing.assert_allclose(inverse, inverse.T, rtol=1e-9, atol=1e-14)
+
+
+def test_products_of_large_matrices_are_those_of_small_ones():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(70, 50)), rng.normal(size=(50, 60))
+    np.testing.assert_allclose(kernels.product(left, right), left @ right, rtol=1e-10)
+
+
+def test_turning_two_groups_turns_whole_matrices():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(3, 20, 9))
+    matrices = rows.transpose(0, 2, 1) @ rows
+    both = np.array([1, 4, 5, 8])
+    corner = kernels.cayley(0.3 * rng.normal(size=(1, 3)))
+    turn = np.eye(9)
+    turn[np.ix_(both, both)] = corner
+    expected = turn.T @ matrices @ turn
+    work = np.ascontiguousarray(matrices.transpose(1, 2, 0))
+    kernels._rotate(work, both, corner)
+    np.testing.assert_allclose(work.transpose(2, 0, 1), expected, atol=1e-12)

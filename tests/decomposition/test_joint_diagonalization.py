@@ -108,7 +108,7 @@ def test_likelihood_sweeps_never_increase_the_criterion():
         values = [criterion(stack, basis, weights)]
         for _ in range(12):
             kernels.jacobi_sweeps(
-                work, basis, weights / weights.sum(), True, 1e-6, 1, 0.0
+                work, basis, weights / weights.sum(), True, 1e-6, 1, 0.0, 1
             )
             values.append(criterion(stack, basis, weights))
         assert (np.diff(values) <= 1e-12).all()

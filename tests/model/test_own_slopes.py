@@ -142,8 +142,8 @@ def test_a_model_with_some_own_slopes_serves_learns_and_grows(partial):
 
 @pytest.fixture(scope="module")
 def blocks():
-    """8 arms × 25 coefficients, more than one covariance matrix carries; arm03's first slope breaks."""
-    planted = linear_log(8, arms=8, columns=24, rounds=10_000)
+    """8 arms × 27 coefficients, more than one covariance matrix carries; arm03's first slope breaks."""
+    planted = linear_log(8, arms=8, columns=26, rounds=10_000)
     log = planted.log
     step = (log["arm"].to_numpy() == "arm03") & (np.arange(10_000) >= 5000)
     moved = log["reward"].to_numpy() + 1.5 * step * log["x000"].to_numpy()
@@ -154,9 +154,9 @@ def blocks():
 def test_many_arms_have_a_covariance_each_and_the_slope_that_breaks_is_named(blocks):
     model = blocks[2]
     assert isinstance(model.feature_map, OwnCoefficients)
-    assert model.policy.covariances.shape == (8, 25, 25)
+    assert model.policy.covariances.shape == (8, 27, 27)
     effects = model.effects()
-    # 201 other effects at a level of 5 % together; the seed is fixed.
+    # 242 other effects at a level of 5 % together; the seed is fixed.
     named = effects[effects.drifts]
     assert named[["arm", "effect"]].to_numpy().tolist() == [["arm03", "x000"]]
     assert float(named["after"].iloc[0] - named["before"].iloc[0]) == pytest.approx(

@@ -46,6 +46,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits_service import commands, history, learners, replay
 from invariant_bandits_service.engine import Engine
 from invariant_bandits_service.events import (
+    REMOVED,
     ArmAdded,
     ArmRetired,
     Closed,
@@ -709,10 +710,12 @@ def add_caught_up(
     why: str,
     through: int,
     evaluation: dict[str, Any] | None,
+    made_from: int | None = None,
 ) -> str:
     """Add a version after it has learned the events from number `upto` on.
 
-    It decides if the version `base` does now. The other arguments are those of
+    It decides if the version `base` does now. ConflictError if a person was erased since the number
+    `made_from` of events, whom the version may still name. The other arguments are those of
     `commands.add_version`.
     """
     while (last := engine.view().seq) - upto > CLOSE:
@@ -721,6 +724,9 @@ def add_caught_up(
 
     def command(state: State, batch: commands.EventBatch) -> str:
         nonlocal upto
+        erasures = state.store.of_key(REMOVED)
+        if made_from is not None and any(row.seq >= made_from for row in erasures):
+            raise ConflictError("history: decisions were erased while it was fitted")
         follow(learner, state.store, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
         add = commands.add_version(
@@ -938,6 +944,7 @@ class Learning:
                 why=f"learned from its own history, activated {self.plan.activate}",
                 through=refit.through,
                 evaluation=refit.evaluation,
+                made_from=refit.upto,
             )
         else:
             command = commands.add_version(

@@ -262,6 +262,8 @@ class DecisionCommand:
         proposed: list[AnyEvent] = [decided]
         # rewards may have come before their decision
         early = [] if known is None else known.rewards
+        if served.configuration.aggregation == "earliest":
+            early = early[:1]  # a later one contradicts it
         for reward in early:
             proposed.append(
                 Rewarded(

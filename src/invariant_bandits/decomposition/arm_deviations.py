@@ -235,7 +235,19 @@ def shared_statistics(
         rounds=statistics.rounds.sum(axis=1, keepdims=True),
         catalogue=np.zeros((1, 0)),
         terms=np.zeros((0, 0)),
+        noise_inflation=_shared_inflation(statistics),
     )
+
+
+def _shared_inflation(statistics: ArmStatistics) -> Array:
+    """Return the inflation of the noise of what all arms share: the mean over arms, by their information."""
+    inflation = statistics.noise_inflation
+    if not len(inflation):
+        return inflation
+    to_one_arm = statistics.layout.to_one_arm
+    weights = np.diagonal(statistics.information.sum(axis=0))
+    total = np.maximum(weights @ to_one_arm, TINY)
+    return np.asarray((weights * inflation) @ to_one_arm / total)
 
 
 def statistics_by_arm(
@@ -260,6 +272,7 @@ def statistics_by_arm(
             catalogue=np.zeros((1, 0)),
             terms=np.zeros((0, 0)),
             missing=statistics.missing if whole else (),
+            noise_inflation=statistics.noise_inflation[statistics.layout.arm(arm)],
         )
         for arm in range(statistics.layout.arms)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,8 +18,12 @@ from invariant_bandits.checks import (
 
 Columns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-NEIGHBOURHOOD_SWEEPS = 50
-"""At most so many on the Frobenius criterion, which only finds the neighbourhood."""
+NEIGHBOURHOOD_SWEEPS, PATIENT_SWEEPS = 50, 30
+"""At most so many sweeps on the Frobenius criterion, which only finds the neighbourhood; and so many on the
+likelihood before they may end because they gain little.
+"""
+MANY_FEATURES = 100
+"""Beyond so many features sweeps, whose cost grows with the cube of their number, are rationed."""
 NOISE_SHARE = 0.01
 """Gain of a sweep, in twice the log-likelihood and per angle, below which it may well be chance: a hundredth
 of the mean of its χ² distribution, if the basis is right already, of one degree of freedom per angle.
@@ -152,11 +157,14 @@ def _swept_basis(
     m, p, _ = stack.shape
     basis, traces = np.eye(p), np.trace(stack, axis1=1, axis2=2)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
-    few = min(max_sweeps, NEIGHBOURHOOD_SWEEPS)
-    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0)
+    # As many rotations for more features as for MANY_FEATURES: sweeps fall with the number of pairs.
+    ration = min(1.0, (MANY_FEATURES / p) ** 2)
+    few = min(max_sweeps, math.ceil(NEIGHBOURHOOD_SWEEPS * ration))
+    patient = math.ceil(PATIENT_SWEEPS * ration)
+    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0, few)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
     end = kernels.jacobi_sweeps(
-        work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise
+        work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise, patient
     )
     return basis, end != kernels.STALLED
 
@@ -278,15 +286,20 @@ def refine(
     """
     from invariant_bandits.decomposition import kernels
 
-    lengths = np.array([len(block) for block in blocks])
+    lengths, order, starts = _block_layout(blocks)
     noise = NOISE_SHARE * (float(lengths.sum() ** 2 - (lengths**2).sum()) / 2.0)
-    order, starts = np.concatenate(blocks), np.concatenate([[0], np.cumsum(lengths)])
     status = kernels.decouple(
         stack, basis, sizes, order, starts, 1e-6, max_sweeps, noise
     )
     if status == kernels.STALLED:
         _warn("the refinement of the blocks", max_sweeps)
     return int(status)
+
+
+def _block_layout(blocks: list[Columns]) -> tuple[Columns, Columns, Columns]:
+    """Lengths (K,) of the blocks, their columns in a row (p,), and where each begins and ends (K + 1,)."""
+    lengths = np.array([len(block) for block in blocks])
+    return lengths, np.concatenate(blocks), np.append(0, np.cumsum(lengths))
 
 
 def merge_dependent(
@@ -306,13 +319,8 @@ def merge_dependent(
 
     from invariant_bandits.decomposition import kernels
 
-    statistic = np.zeros((len(blocks), len(blocks)))
-    for k, block in enumerate(blocks):
-        for j, other in enumerate(blocks[:k]):
-            statistic[k, j] = statistic[j, k] = kernels.dependence(
-                stack, sizes, block, other
-            )
-    lengths = np.array([len(block) for block in blocks])
+    lengths, order, starts = _block_layout(blocks)
+    statistic = kernels.dependences(stack, sizes, order, starts)
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
     if varied is not None:
         seen = np.stack([varied[:, block].sum(axis=1) for block in blocks], axis=1)

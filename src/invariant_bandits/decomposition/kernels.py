@@ -13,12 +13,12 @@ CONVERGED = 0
 INDISTINCT = 1
 STALLED = 2
 """How a search ended: its last sweep turned by less than the tolerance; or it gained less than sampling could
-produce, and no less than the sweeps before, so that any of these bases is as good; or at its limit of sweeps.
+produce, so that any of these bases is as good; or at its limit of sweeps.
 """
-PATIENT_SWEEPS, STEADY_GAIN = 30, 0.9
-"""Joint diagonalisation is indistinct only after so many sweeps, with this share of the gain before."""
 STEADY_DECOUPLING = 0.5
-"""The same share for the refinement of blocks, which converges at once where windows distinguish them."""
+"""The refinement of blocks, which converges at once where windows distinguish them, is indistinct only with
+this share of the gain before.
+"""
 
 
 @njit(cache=True, nogil=True)
@@ -44,7 +44,14 @@ def _turn(x: Any, y: Any, c: float, s: float) -> None:
 
 @njit(cache=True, nogil=True)
 def jacobi_sweeps(
-    S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int, noise: float
+    S: Any,
+    U: Any,
+    n: Any,
+    likelihood: bool,
+    tolerance: float,
+    most: int,
+    noise: float,
+    patient: int,
 ) -> int:
     """Rotate covariances S (p, p, m) and their basis U (p, p), in place, towards joint diagonality.
 
@@ -56,10 +63,11 @@ def jacobi_sweeps(
     cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
     minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised Σ n/(α²
     − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix. At most `most`
-    sweeps, until no angle reaches `tolerance`, or until a sweep lowers the criterion by less than `noise`.
+    sweeps, until no angle reaches `tolerance`, or, after `patient` sweeps, until a sweep lowers the criterion
+    by less than `noise`.
     """
     p, _, m = S.shape
-    gain, value = 0.0, _log_variances(S, n)
+    value = _log_variances(S, n)
     for sweep in range(most):
         largest = 0.0
         for a in range(p - 1):
@@ -104,25 +112,25 @@ def jacobi_sweeps(
         if largest < tolerance:
             return CONVERGED
         before = value
-        earlier = gain
         value = _log_variances(S, n)
-        gain = before - value
-        if sweep >= PATIENT_SWEEPS and STEADY_GAIN * earlier <= gain < noise:
+        if sweep >= patient and before - value < noise:
             return INDISTINCT
     return STALLED
 
 
 DIRECT_SOLVE_UNKNOWNS = 300
 """Up to so many unknowns a Cholesky factor is solved for; beyond, its cubic cost exceeds the iteration's."""
+SMALL_MATRIX = 32
+"""Rows up to which plain loops are as fast as the library's products of matrices."""
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def product(A: Any, B: Any) -> Any:
-    """A @ B; plain loops, since matrices here are small and library calls are slow to compile and to
-    enter.
-    """
+    """A @ B: plain loops while the matrices are small, since a library call takes long to enter."""
     rows, inner = A.shape
     columns = B.shape[1]
+    if rows * inner * columns > SMALL_MATRIX**3:
+        return np.dot(np.ascontiguousarray(A), np.ascontiguousarray(B))
     out = np.zeros((rows, columns))
     for i in range(rows):
         for k in range(inner):
@@ -174,6 +182,30 @@ def inverse(C: Any) -> Any:
     for i in range(size):
         out[:i, i] = out[i, :i]
     return out
+
+
+@njit(cache=True, nogil=True)
+def invert(A: Any) -> Any:
+    """A⁻¹ of a symmetric positive definite matrix, of a large one by halves (Banachiewicz 1937).
+
+    With A = [[P, Q], [Qᵀ, R]], W = P⁻¹Q and the Schur complement C = R − QᵀW, the inverse is
+    [[P⁻¹ + WC⁻¹Wᵀ, −WC⁻¹], [−C⁻¹Wᵀ, C⁻¹]]. Nearly all of the work is in products of matrices.
+    """
+    size = len(A)
+    if size <= SMALL_MATRIX:
+        return inverse(factor(A))
+    half = size // 2
+    Q = np.ascontiguousarray(A[:half, half:])
+    inverse_P = np.linalg.inv(np.ascontiguousarray(A[:half, :half]))
+    W = product(inverse_P, Q)
+    inverse_C = np.linalg.inv(A[half:, half:] - product(Q.T, W))
+    corner = product(W, inverse_C)
+    result = np.empty((size, size))
+    result[:half, :half] = inverse_P + product(corner, W.T)
+    result[:half, half:] = -corner
+    result[half:, :half] = -corner.T
+    result[half:, half:] = inverse_C
+    return result
 
 
 @njit(cache=True, nogil=True)
@@ -242,9 +274,18 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _submatrix(S: Any, rows: Any, columns: Any) -> Any:
+    """S[rows][:, columns], without a copy of whole rows."""
+    out = np.empty((len(rows), len(columns)))
+    for a, b in np.ndindex(out.shape):
+        out[a, b] = S[rows[a], columns[b]]
+    return out
+
+
+@njit(cache=True, nogil=True)
 def _log_determinant(S: Any, group: Any) -> Any:
     """Of S (p, p) in the coordinates of a group."""
-    return 2.0 * np.log(np.diag(factor(S[group][:, group]))).sum()
+    return 2.0 * np.log(np.diag(factor(_submatrix(S, group, group)))).sum()
 
 
 @njit(cache=True, nogil=True)
@@ -262,6 +303,20 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
 
 
 @njit(cache=True, nogil=True)
+def dependences(S: Any, n: Any, order: Any, starts: Any) -> Any:
+    """`dependence` of all pairs of K blocks (K, K); block k holds order[starts[k]:starts[k + 1]]."""
+    blocks = len(starts) - 1
+    out = np.zeros((blocks, blocks))
+    for k in range(blocks):
+        first = order[starts[k] : starts[k + 1]]
+        for j in range(k):
+            second = order[starts[j] : starts[j + 1]]
+            out[k, j] = dependence(S, n, first, second)
+            out[j, k] = out[k, j]
+    return out
+
+
+@njit(cache=True, nogil=True)
 def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     """Gradient and curvature of `dependence` in the rotation E (|first|, |second|) that couples the groups.
 
@@ -275,11 +330,11 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     L = np.zeros((2 * m + 1, q, q))
     R = np.zeros((2 * m + 1, s, s))
     for i in range(m):
-        A = S[i][first][:, first]
-        B = S[i][second][:, second]
-        C = S[i][first][:, second]
-        Ai = inverse(factor(A))
-        Bi = inverse(factor(B))
+        A = _submatrix(S[i], first, first)
+        B = _submatrix(S[i], second, second)
+        C = _submatrix(S[i], first, second)
+        Ai = invert(A)
+        Bi = invert(B)
         G += n[i] * (product(C, Bi) - product(Ai, C))
         L[2 * i] = n[i] * A
         R[2 * i] = Bi
@@ -299,8 +354,8 @@ def cayley(E: Any) -> Any:
     q, s = E.shape
     F = 0.5 * E
     Ft = np.ascontiguousarray(F.T)
-    M = inverse(factor(product(F, Ft) + np.eye(q)))
-    N = inverse(factor(product(Ft, F) + np.eye(s)))
+    M = invert(product(F, Ft) + np.eye(q))
+    N = invert(product(Ft, F) + np.eye(s))
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
     Q[:q, :q] = 2.0 * M
@@ -311,31 +366,37 @@ def cayley(E: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _rotate(M: Any, both: Any, Q: Any, rows: bool) -> None:
-    """M[:, both] ← M[:, both] Q in place, and with `rows` M[both] ← Qᵀ M[both] after it."""
-    M[:, both] = product(M[:, both], Q)
-    if rows:
-        M[both] = product(np.ascontiguousarray(M[both].T), Q).T
+def _turned(Q: Any, rows: Any) -> Any:
+    """QᵀM for rows M (k, p, m) of all windows, in contiguous runs."""
+    k, p, m = rows.shape
+    return product(Q.T, rows.reshape((k, p * m))).reshape((k, p, m))
 
 
 @njit(cache=True, nogil=True)
-def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
-    """Halve E until the Cayley rotation lowers the dependence of the two groups.
+def _rotate(S: Any, both: Any, Q: Any) -> None:
+    """S ← QᵀSQ in place for the coordinates `both` of symmetric matrices S (p, p, m)."""
+    rows = _turned(Q, S[both])
+    # By symmetry the new columns are the new rows; what lies in both is turned from both sides.
+    for a, column in enumerate(both):
+        S[column] = rows[a]
+        S[:, column] = rows[a]
+    inner = _turned(Q, np.ascontiguousarray(rows[:, both].transpose(1, 0, 2)))
+    for a, b in np.ndindex(Q.shape):
+        S[both[a], both[b]] = inner[a, b]
+
+
+@njit(cache=True, nogil=True)
+def _improving_rotation(S: Any, n: Any, head: Any, tail: Any, E: Any) -> Any:
+    """Halve E until the Cayley rotation lowers the dependence of the two groups that make up S (m, k, k).
 
     Returns the rotation, the step's size, 0 if no step did, and by how much the dependence fell.
     """
-    both = np.concatenate((first, second))
-    k = len(both)
-    head = np.arange(len(first))
-    tail = np.arange(len(first), k)
-    every = np.arange(k)
-    trial = np.empty((len(S), k, k))
-    before = dependence(S, n, first, second)
+    before = dependence(S, n, head, tail)
+    trial = np.empty_like(S)
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
-            trial[i] = S[i][both][:, both]
-            _rotate(trial[i], every, Q, True)
+            trial[i] = product(product(Q.T, S[i]), Q)
         after = dependence(trial, n, head, tail)
         if after <= before:
             return Q, np.sqrt((E * E).sum()), before - after
@@ -363,60 +424,51 @@ def decouple(
     blocks = len(starts) - 1
     rows = n.sum()
     gain = np.inf
+    # The window comes last, so that a rotation works on contiguous runs.
+    work = np.ascontiguousarray(S.transpose(1, 2, 0))
+    status = STALLED
     for _ in range(most):
         largest = 0.0
         earlier = gain
         gain = 0.0
         for k in range(blocks):
             first = order[starts[k] : starts[k + 1]]
+            head = np.arange(len(first))
             for j in range(k + 1, blocks):
                 second = order[starts[j] : starts[j + 1]]
-                G, L, R = decoupling_step(S, n, first, second)
+                both = np.concatenate((first, second))
+                tail = np.arange(len(first), len(both))
+                pair = np.empty((len(S), len(both), len(both)))
+                for a, b in np.ndindex(pair.shape[1:]):
+                    pair[:, a, b] = work[both[a], both[b]]
+                G, L, R = decoupling_step(pair, n, head, tail)
                 E = solve_rotation(L, R, G, 1e-6 * rows)
                 size = np.sqrt((E * E).sum())
                 if size < 0.1 * tolerance:
                     continue
                 E *= -min(1.0, 0.5 / size)
-                Q, step, fall = _improving_rotation(S, n, first, second, E)
+                Q, step, fall = _improving_rotation(pair, n, head, tail, E)
                 if step > 0.0:
                     gain += fall
-                    both = np.concatenate((first, second))
-                    for i in range(len(S)):
-                        _rotate(S[i], both, Q, True)
-                    _rotate(U, both, Q, False)
+                    _rotate(work, both, Q)
+                    U[:, both] = product(U[:, both], Q)
                     largest = max(largest, step)
         if largest < tolerance:
-            return CONVERGED
+            status = CONVERGED
+            break
         if STEADY_DECOUPLING * earlier <= gain < noise:
-            return INDISTINCT
-    return STALLED
-
-
-@njit(cache=True)
-def _invert(A: Any) -> Any:
-    """Inverse of a symmetric positive definite matrix, through its Cholesky factor, which replaces it."""
-    for j in range(len(A)):
-        for k in range(j):
-            A[j:, j] -= A[j:, k] * A[j, k]
-        A[j:, j] /= np.sqrt(A[j, j])
-    return inverse(A)
+            status = INDISTINCT
+            break
+    S[:] = work.transpose(2, 0, 1)
+    return status
 
 
 @njit(cache=True)
 def _information(L: Any, drift: Any) -> Any:
     """What a partial window knows of the mean: L(I + LᵀΩL)⁻¹Lᵀ (p, p), L (p, r), Ω = diag(drift)."""
-    p, r = L.shape
-    inner = np.eye(r)
-    half = np.zeros((p, r))
-    out = np.empty((p, p))
-    for k, a in np.ndindex((r, p)):
-        inner[k] += L[a, k] * drift[a] * L[a]
-    inner = _invert(inner)
-    for a, k in np.ndindex((p, r)):
-        half[a] += L[a, k] * inner[k]
-    for a, b in np.ndindex((p, p)):
-        out[a, b] = (half[a] * L[b]).sum()
-    return out
+    weighted = drift.reshape((-1, 1)) * L
+    inner = np.eye(L.shape[1]) + product(L.T, weighted)
+    return product(product(L, invert(inner)), L.T)
 
 
 @njit(cache=True)
@@ -446,23 +498,25 @@ def random_effects(
         partial = 0
         for i in range(m):
             if regular[i]:
-                precision[i] = _invert(H[i] + np.diag(drift))
+                precision[i] = invert(H[i] + np.diag(drift))
             else:
                 precision[i] = _information(roots[partial], drift)
                 partial += 1
             total += precision[i]
             for a, b in np.ndindex((p, p)):
                 weighted[a] += precision[i, a, b] * g[i, b]
-        covariance = _invert(total)
+        covariance = invert(total)
         for a in range(p):
             mean[a] = (covariance[a] * weighted).sum()
+        change = np.zeros(p)
+        for i in range(m):
+            departure = g[i] - mean
+            for a in range(p):
+                pull = (precision[i, a] * departure).sum()
+                change[a] += pull * pull - precision[i, a, a]
+        # e = ω·pull and Ω − KΩ = Ω − ΩWΩ, so that ω grows by ω²·mean(pull² − W_jj).
         for a in range(p):
-            change = 0.0
-            for i in range(m):
-                pull = (precision[i, a] * (g[i] - mean)).sum()
-                change += pull * pull - precision[i, a, a]
-            # e = ω·pull and Ω − KΩ = Ω − ΩWΩ, so that ω grows by ω²·mean(pull² − W_jj).
-            step = drift[a] * drift[a] * change / informing[a]
+            step = drift[a] * drift[a] * change[a] / informing[a]
             drift[a] = max(drift[a] + step, 1e-300)
     return mean, covariance
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.storage import ArraySpec
 
 
 class Categories(NamedTuple):
@@ -51,6 +52,8 @@ class Column:
     codes, parts : tuple of tuple of float, tuple of str
         What every category becomes instead of an indicator, and the names of these numbers; zeros if a
         category is unknown or missing.
+    directions : array, shape (width, k), optional
+        Directions along which the numbers of a vector become k features, instead of one feature each.
 
     >>> Column("country", categories=("DE", "FR")).features
     ('country=DE', 'country=FR')
@@ -66,6 +69,13 @@ class Column:
     marks_missing: bool = False
     codes: Codes = ()
     parts: tuple[str, ...] = ()
+    directions: Annotated[Array, ArraySpec(("width", "k"))] | None = field(
+        default=None, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.directions is not None:
+            finite_array("directions", self.directions, (self.width or 0, "k"))
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -75,6 +85,9 @@ class Column:
             return names
         if self.categories is not None:
             names = tuple(f"{self.name}={category}" for category in self.categories)
+        elif self.directions is not None:
+            count = self.directions.shape[1]
+            names = tuple(f"{self.name} direction {k + 1}" for k in range(count))
         elif self.width is not None:
             names = tuple(f"{self.name}[{index}]" for index in range(self.width))
         if self.marks_missing:
@@ -114,6 +127,8 @@ class Column:
         missing = np.isnan(array)
         if self.filler is not None and missing.any():
             array = np.where(missing, self.filler, array)
+        if self.directions is not None:
+            array = array @ self.directions
         return array, np.asarray(missing.any(axis=1))
 
     @cached_property

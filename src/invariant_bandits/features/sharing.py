@@ -13,9 +13,9 @@ from invariant_bandits.features.catalogue import LEAST_SCALE
 from invariant_bandits.features.collinearity import TOLERANCE
 from invariant_bandits.moments.windowed import WindowedMoments
 
-MOST_DENSE_COEFFICIENTS = 150
+MOST_DENSE_COEFFICIENTS = 200
 """Own coefficients of all arms together up to which their covariances are one matrix: a round then takes at
-most 0.6 ms. Beyond, every arm has a covariance of its own."""
+most 1 ms. Beyond, every arm has a covariance of its own, and a catalogue no longer relates arms."""
 MOST_COEFFICIENTS = 1500
 """Coefficients of a model of labelled arms: the moments of 8 windows then take 150 MB."""
 ROUNDS_PER_COEFFICIENT = 10

@@ -14,6 +14,12 @@ from invariant_bandits.features.arm_moments import ArmMoments, ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.columns import Codes
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
+from invariant_bandits.features.rows import RowFeatures
+from invariant_bandits.features.wide_columns import (
+    cross_fitted,
+    is_wide,
+    reduced_columns,
+)
 from invariant_bandits.logs import reader as readers
 from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, LogitWeights
 from invariant_bandits.logs.arms import ArmTable
@@ -130,10 +136,11 @@ class Scan:
                 self.progress(aggregate.report.rows, plan.total_rows, elapsed)
         return aggregate
 
-    def learn(self, options: FeatureOptions) -> Learned:
+    def learn(self, options: FeatureOptions, *, reduce: bool = True) -> Learned:
         """Return features that are learned from the log.
 
-        The log is read twice if only all rows show that missing values of a column need an indicator.
+        The log is read twice if only all rows show that missing values of a column need an indicator, and
+        once more to reduce wide columns, unless `reduce` is false.
         """
         features = starting_features(self.log, options)
         serving: dict[str, Codes] = {}
@@ -152,9 +159,41 @@ class Scan:
             features = features.with_missing_indicators(often)
             aggregate = self._sampled(features)
         self.check(aggregate.report)
+        if reduce:
+            features, aggregate = self._reduced(features, aggregate)
         learned = features.learned(aggregate.moments, options, self.log.catalogue)
         dropped = (*left_out, *learned.dropped)
         return Learned(learned.features, dropped, learned.reason, aggregate, serving)
+
+    def _reduced(
+        self, features: FeatureMap, aggregate: Aggregate
+    ) -> tuple[FeatureMap, Aggregate]:
+        """Return features whose wide columns are reduced, and what a scan with these gathers."""
+        of_arms = isinstance(features, ArmCoefficients)
+        context = (
+            features.context if isinstance(features, ArmCoefficients) else features
+        )
+        if not isinstance(context, RowFeatures) or not any(
+            is_wide(column, of_arms=of_arms) for column in context.columns
+        ):
+            return features, aggregate
+        before = aggregate.moments.chosen
+        arms = len(before.count) // self.windows.count
+        columns, changes = reduced_columns(
+            context.columns, before, arms, of_arms=of_arms
+        )
+        reduced = RowFeatures(columns, context.interactions, context.centre)
+        features = (
+            replace(features, context=reduced)
+            if isinstance(features, ArmCoefficients)
+            else reduced
+        )
+        again = self._sampled(features)
+        # Products of columns do not follow from the moments of the columns.
+        if not context.interactions:
+            chosen = cross_fitted(before, again.moments.chosen, arms, changes)
+            again.moments = replace(again.moments, chosen=chosen)
+        return features, again
 
     def sampled_rounds(self, features: FeatureMap) -> ArmSample:
         """Return rounds spread evenly over the log, of features of pooled arms."""
@@ -354,5 +393,5 @@ def read_feature_map(log: Log, options: AnyFeatures | None = None) -> FeatureMap
     options = options or FeatureOptions()
     if log.schema.labelled and isinstance(options, FeatureOptions):
         scan = Scan(log=log, windows=windows_of(log, 1, None, None), keep_going=True)
-        return scan.learn(options).features
+        return scan.learn(options, reduce=False).features
     return starting_features(log, options)

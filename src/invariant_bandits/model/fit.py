@@ -35,6 +35,7 @@ from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
 from invariant_bandits.features.sharing import has_binary_rewards
+from invariant_bandits.features.wide_columns import reduction_notes
 from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.category_effects import category_notes, with_codes
@@ -271,7 +272,9 @@ def fit_logs(
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
         coded = category_notes(read.serving)
-        notes = (*log.notes, *([unequal] if unequal else []), *gaps, *rare, *coded)
+        reduced = reduction_notes(read.feature_map.columns)
+        unequal_notes = [unequal] if unequal else []
+        notes = (*log.notes, *unequal_notes, *gaps, *rare, *coded, *reduced)
         if isinstance(read.feature_map, PooledLevels):
             if weight_missing:
                 raise InputError(
