@@ -168,8 +168,8 @@ def persistence(
     The function compares models of a coefficient: every window (period of the log) draws it independently; it
     follows an autoregressive process; or it is constant but for one break. A break lies before each window
     but the first with the same probability, and both values are drawn like those of the windows. Every
-    direction has a model of its own, or the drift of all goes on in one way: effects that change together show
-    more clearly than each alone that the change lasts.
+    direction has a model of its own, or the drift of all goes on in one way: effects that change together
+    show more clearly than each alone that the change lasts.
 
     Parameters
     ----------
