@@ -158,7 +158,7 @@ class AggregationPlan:
         if self.weights is None:
             self._add_equal(moments, rounds, window)
             return
-        weights = self.weights.weighted(rounds).round_weights
+        weights = self.weights.of(rounds)
         # Rounds of one weight are summed, then their sums are multiplied: one sum per group of rows.
         for weight in np.unique(weights):
             same = weights == weight

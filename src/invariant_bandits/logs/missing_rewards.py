@@ -177,11 +177,14 @@ class MissingWeights:
             order = np.argsort(rows, kind="stable")
             self._weights[file] = (rows[order], weights[groups_of_rows[order]])
 
+    def of(self, rounds: Rounds) -> Array:
+        """Return the weights (n,) of rounds of the log."""
+        rows, weights = self._weights[rounds.file]
+        return np.asarray(weights[np.searchsorted(rows, rounds.rows)])
+
     def weighted(self, rounds: Rounds) -> Rounds:
         """Return rounds of the log with their weights."""
-        rows, weights = self._weights[rounds.file]
-        of_rounds = weights[np.searchsorted(rows, rounds.rows)]
-        return replace(rounds, round_weights=of_rounds)
+        return replace(rounds, round_weights=self.of(rounds))
 
     def _groups(self, batch: Any) -> list[Group]:
         """Return the group of every row."""
