@@ -294,8 +294,14 @@ def test_products_with_a_catalogue_do_not_drift_and_null_ones_are_drawn_to_0():
 
 
 def test_products_without_any_effect_are_nearly_0_in_decisions():
+    """Slopes are 12 standard errors large, and say nothing of the size of products.
+
+    With one scale for both, decisions see .065 of the squares of null products, with two .02.
+    """
+    shares = []
     for seed in range(4):
         prior = DriftPrior.from_arms(catalogue_log(seed, product=0.0))
         products = np.arange(prior.layout.dim - 48, prior.layout.dim)
         reported = prior.arms.evidence.estimate[products]
-        assert (prior.mean[products] ** 2).sum() < 0.5 * (reported**2).sum()
+        shares.append((prior.mean[products] ** 2).sum() / (reported**2).sum())
+    assert np.mean(shares) < 0.04

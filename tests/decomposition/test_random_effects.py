@@ -144,7 +144,30 @@ def test_the_evidence_of_a_break_is_the_density_of_all_windows():
         PRIOR.rarely_persistent / (1.0 - PRIOR.rarely_persistent) / len(found.courses)
     )
     odds = found.probability / (1.0 - found.probability) * found.courses[-1]
-    np.testing.assert_allclose(odds, break_odds * np.mean(likelihoods) / afresh)
+    # A single direction persists by itself, or as all directions do: twice the odds.
+    np.testing.assert_allclose(odds, 2.0 * break_odds * np.mean(likelihoods) / afresh)
+
+
+def test_effects_that_change_together_show_that_the_change_lasts():
+    """Three effects step by 4 standard errors at the same time or at different times; a fourth does not drift.
+
+    Alone each leaves it open whether its windows are drawn afresh.
+    """
+    errors = np.ones((8, 4))
+    noise = np.random.default_rng(0).normal(size=(8, 4))
+    drift = np.array([4.0, 4.0, 4.0, 0.01])
+    together, apart = [
+        noise + 4.0 * (np.arange(8)[:, None] >= starts) * (drift > 1.0)
+        for starts in ([5, 5, 5, 5], [3, 5, 6, 5])
+    ]
+    found, alone = [
+        persistence(estimates, errors, estimates.mean(axis=0), drift)
+        for estimates in (together, apart)
+    ]
+    assert found.probability.min() > 0.9
+    assert (found.breaks[5] > 0.9).all()
+    assert alone.probability.max() < 0.9
+    assert alone.probability[3] < 0.5
 
 
 @pytest.mark.parametrize("windows", [8, 16])

@@ -142,7 +142,7 @@ def test_evaluation_says_first_that_it_is_about_rated_rounds():
     read = read_feedback(rated_log(2), keep_going=True)
     note = next(note for note in read.notes if "rewards are missing" in note)
     assert "more often where task = easy" in note
-    assert note.endswith("evaluate --weight-missing task weights them for all rounds")
+    assert note.endswith("; --weight-missing task weights them for all rounds")
 
 
 def test_rows_out_of_order_have_their_own_weights():
@@ -153,3 +153,62 @@ def test_rows_out_of_order_have_their_own_weights():
     plain = read_feedback(log, keep_going=True, weight_missing=["task"])
     mean, same = (logged_value(part.feedback).value for part in (read, plain))
     assert mean == pytest.approx(same)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::invariant_bandits.features.arm_maps.SharedSlopesWarning"
+)
+@pytest.mark.parametrize("clicks", [True, False], ids=["clicks", "numbers"])
+def test_coefficients_are_those_of_all_rounds_on_request(clicks):
+    """b has 0.3 more in easy requests. With slopes that arms share b has 0.15 more in all rounds, 0.06 more in
+    rated ones.
+
+    The difference has a standard error of 0.02 by weighted rounds and of 0.015 by equal ones: the limits are
+    3 of them away, and each fails with probability 0.003.
+    """
+    log = rated_log(5)
+    if not clicks:
+        noise = 0.1 * np.random.default_rng(5).normal(size=len(log))
+        reward = pc.add(log["reward"], pa.array(noise))
+        log = log.set_column(log.schema.get_field_index("reward"), "reward", reward)
+    differences = {}
+    for weight_missing in ((), ("task",)):
+        model = ib.fit_logs(
+            log,
+            reward="reward",
+            arm="arm",
+            arm_model="shared",
+            keep_going=True,
+            weight_missing=weight_missing,
+        )
+        a, b, c = model.scores({"task": "easy", "length": 0.0}).mean
+        differences[weight_missing] = b - (a + c) / 2.0
+    assert differences["task",] == pytest.approx(0.15, abs=0.06)
+    assert differences[()] < 0.105
+    assert any("same task" in note for note in model.notes)
+
+
+def test_weighted_rounds_count_as_the_equal_ones_that_they_are_worth():
+    """Of the easy rounds a fifth is rated and weighs 5, of the hard ones four fifths, which weigh 1.25."""
+    log = rated_log(4)
+    model = ib.fit_logs(
+        log, reward="reward", arm="arm", keep_going=True, weight_missing=["task"]
+    )
+    rated = log.filter(pc.is_valid(log["reward"]))
+    shares = [
+        pc.mean(pc.equal(part["task"], "easy")).as_py() * len(part)
+        for part in (rated, log)
+    ]
+    easy = shares[1] / shares[0]
+    hard = (len(log) - shares[1]) / (len(rated) - shares[0])
+    squares = shares[0] * easy**2 + (len(rated) - shares[0]) * hard**2
+    assert model.moments.rounds == int(len(log) ** 2 / squares)
+    with pytest.raises(InputError, match="levels are not pooled"):
+        ib.fit_logs(
+            log,
+            reward="reward",
+            arm="arm",
+            arm_model="pooled",
+            keep_going=True,
+            weight_missing=["task"],
+        )

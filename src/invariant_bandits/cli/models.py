@@ -35,7 +35,7 @@ WeightMissing = Annotated[
     Option(
         metavar="COLUMNS",
         help=(
-            "Columns on which it depends whether a reward is missing: gains then hold for all"
+            "Columns on which it depends whether a reward is missing: gains and effects then hold for all"
             " rounds, not only for those with a reward."
         ),
     ),
@@ -142,6 +142,7 @@ def fit(
                 horizon=horizon,
                 delta=delta,
                 progress=progress,
+                weight_missing=split_words(weight_missing),
                 **vars(cut),
                 **options,
             )

@@ -217,8 +217,9 @@ def draw_shared_to_zero(
     """The fit with shared coefficients drawn to 0, for decisions and expected rewards: they are many, and
     most of them are null.
 
-    They are t-distributed about 0, with one scale that expectation–maximisation finds. The tails are heavy:
-    a few large coefficients among many null ones are hardly shrunk. What the scale is found from is the fit
+    They are t-distributed about 0, with a scale for slopes and one for their products with the catalogue,
+    which may all be null though slopes are large; expectation–maximisation finds both. The tails are heavy: a
+    few large coefficients among many null ones are hardly shrunk. What the scales are found from is the fit
     with a flat prior, whose drift stays as it is. So what is drawn to 0 does not come back as drift.
     """
     own, windows = layout.own_dim, fit.windows
@@ -226,17 +227,22 @@ def draw_shared_to_zero(
     pull = known @ windows.mean[own:]
     mean: Array = windows.mean[own:]
     covariance: Array = np.zeros_like(known)
-    scale = float((mean**2).mean())
+    slopes = len(statistics.context_square) - layout.own
+    # The group of every coefficient (J,): slopes come first.
+    group = (np.arange(layout.shared) >= slopes).astype(int)
+    sizes = np.bincount(group)
+    scale = np.bincount(group, weights=mean**2) / sizes
     precision = np.zeros(layout.shared)
     for _ in range(ARM.scale_iterations):
         squares = mean**2 + np.diagonal(covariance)
-        scale = max(scale, TINY)
-        weights = (ARM.tail_freedom + 1.0) / (ARM.tail_freedom + squares / scale)
-        precision = weights / scale
+        of_each = np.maximum(scale, TINY)[group]
+        weights = (ARM.tail_freedom + 1.0) / (ARM.tail_freedom + squares / of_each)
+        precision = weights / of_each
         covariance = np.linalg.inv(known + np.diag(precision))
         mean = covariance @ pull
-        before, scale = scale, float((weights * squares).mean())
-        if abs(scale - before) <= ARM.scale_tolerance * before:
+        before = scale
+        scale = np.bincount(group, weights=weights * squares) / sizes
+        if (abs(scale - before) <= ARM.scale_tolerance * before).all():
             break
     whole = fit.precision.copy()
     whole[own:, own:] += np.diag(precision)

@@ -88,7 +88,7 @@ class ArmFit:
     tail_freedom: float = 1.0
     """Degrees of freedom of shared coefficients about 0, for decisions: a Cauchy distribution."""
     scale_iterations: int = 200
-    """Steps that find their scale: in simulated logs without any product more steps changed nothing."""
+    """Steps that find their scales: in simulated logs without any product more steps changed nothing."""
     scale_tolerance: float = 1e-3
     """Relative change of the scale at which it has converged, far below its error."""
     largest_growth: float = 4.0

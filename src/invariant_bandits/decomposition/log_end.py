@@ -167,7 +167,9 @@ def persistence(
 
     The function compares models of a coefficient: every window (period of the log) draws it independently; it
     follows an autoregressive process; or it is constant but for one break. A break lies before each window
-    but the first with the same probability, and both values are drawn like those of the windows.
+    but the first with the same probability, and both values are drawn like those of the windows. Every
+    direction has a model of its own, or the drift of all goes on in one way: effects that change together
+    show more clearly than each alone that the change lasts.
 
     Parameters
     ----------
@@ -179,23 +181,32 @@ def persistence(
     """
     m, w = len(estimates), np.maximum(drift, TINY)
     departures = np.where(np.isfinite(errors), estimates - mean, 0.0)
-    courses = []
+    # One row per hypothesis: afresh, the persistent courses, a break before every window but the first.
+    evidence = [_sum_log_densities(departures, w + errors)]
     for factor, lasting in PRIOR.persistent:
         decay = np.exp(-1.0 / (m * lasting))
-        courses.append(_autoregressive_evidence(departures, errors, factor * w, decay))
-    # A break before any window but the first is equally likely.
-    breaks = _break_evidence(departures, errors, w) - np.log(max(m - 1, 1))
-    of_break = np.logaddexp.reduce(breaks, axis=0)
-    courses.append(of_break)
-    of_courses = np.logaddexp.reduce(courses, axis=0)
+        evidence.append(_autoregressive_evidence(departures, errors, factor * w, decay))
+    likelihood = np.vstack([*evidence, _break_evidence(departures, errors, w)])
+    # The courses share their prior probability equally, and so do the windows of a break.
+    courses = len(evidence)
+    prior = np.full((len(likelihood), 1), PRIOR.rarely_persistent / courses)
+    prior[0] = 1.0 - PRIOR.rarely_persistent
+    prior[courses:] /= max(m - 1, 1)
+    own = np.log(prior) + likelihood
+    # Drift of all directions may go on in one course, with a break at the same time.
+    alike = (np.log(prior) + likelihood.sum(axis=1, keepdims=True))[1:]
+    log_odds = special.logsumexp(alike) - special.logsumexp(own, axis=0).sum()
+    share = special.expit(log_odds)
+    posterior = (1.0 - share) * special.softmax(own, axis=0)
+    posterior[1:] += share * special.softmax(alike, axis=0)
+    of_break = posterior[courses:].sum(axis=0)
+    probability = np.minimum(posterior[1:].sum(axis=0), 1.0)  # up to rounding
+    of_courses = np.vstack([posterior[1:courses], of_break])
     breaks_before = np.zeros_like(estimates)
-    breaks_before[1:] = np.exp(breaks - of_break)
-    # Bayes' rule on the scale of log-odds; the courses share the prior probability equally.
-    prior_odds = special.logit(PRIOR.rarely_persistent) - np.log(len(courses))
-    afresh = _sum_log_densities(departures, w + errors)
+    breaks_before[1:] = posterior[courses:] / np.maximum(of_break, TINY)
     return Persistence(
-        probability=special.expit(prior_odds + of_courses - afresh),
-        courses=np.exp(courses - of_courses),
+        probability=probability,
+        courses=of_courses / np.maximum(probability, TINY),
         breaks=breaks_before,
     )
 

@@ -14,6 +14,7 @@ from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.features.arm_maps import ArmCoefficients
 from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.maps import FeatureMap
+from invariant_bandits.logs.missing_rewards import MissingWeights
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     Reader,
@@ -92,6 +93,8 @@ class AggregationPlan:
         Of labelled arms: which share of the rounds is sampled.
     spool : RoundSpool, optional
         Of labelled arms with clicks: where rounds are written, or read if `logit` is given.
+    weights : MissingWeights, optional
+        With which rounds stand for those that lack their reward.
     """
 
     reader: Reader
@@ -100,6 +103,7 @@ class AggregationPlan:
     logit: LogitWeights | None = None
     share: float = 0.0
     spool: RoundSpool | None = None
+    weights: MissingWeights | None = None
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
@@ -150,7 +154,23 @@ class AggregationPlan:
         return ArmSample(features, arm, rewards, self.share, window[drawn])
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
-        """Add rounds to the windows (n,) of moments."""
+        """Add rounds to the windows (n,) of moments, weighted where rewards are missing."""
+        if self.weights is None:
+            self._add_equal(moments, rounds, window)
+            return
+        weights = self.weights.of(rounds)
+        # Rounds of one weight are summed, then their sums are multiplied: one sum per group of rows.
+        for weight in np.unique(weights):
+            same = weights == weight
+            part = self.empty_moments()
+            self._add_equal(part, rounds.where(same), window[same])
+            # Errors are those of independent rounds, so that weights count as what they are worth.
+            part.chosen = part.chosen.times(weight * self.weights.efficiency)
+            moments.merge_windows(0, part)
+
+    def _add_equal(
+        self, moments: WindowedMoments, rounds: Rounds, window: Array
+    ) -> None:
         features = rounds.features
         rewards = rounds.rewards
         window = self.reader.features.cell_of(window, rounds.arm)

@@ -555,10 +555,7 @@ class Log:
         weights = None
         if weight_missing:
             weights = MissingWeights(log, weight_missing)
-            notes.append(
-                "rounds with a reward are weighted for those without one that have the same"
-                f" {', '.join(weight_missing)}"
-            )
+            notes.append(weights.note)
         elif unequal := missing_rewards_note(log):
             notes.append(unequal)
         gathered = GatheredRounds(latest)

@@ -88,7 +88,7 @@ def missing_rewards_note(log: Log) -> str | None:
     return (
         f"rewards are missing in {missing.mean():.0%} of the rows, more often where {where};"
         " effects, gains and mean rewards are those of the rounds with a reward;"
-        f" evaluate --weight-missing {columns} weights them for all rounds"
+        f" --weight-missing {columns} weights them for all rounds"
     )
 
 
@@ -117,6 +117,13 @@ class MissingWeights:
         A log with one row per round.
     columns : sequence of str
         Columns, each a feature or the arm, on which it depends whether a reward is missing.
+
+    Attributes
+    ----------
+    note : str
+        What is weighted.
+    efficiency : float
+        How many rounds of equal weight a unit of weight is worth: Σw / Σw² (Kish 1965).
     """
 
     def __init__(self, log: Log, columns: Sequence[str]) -> None:
@@ -157,6 +164,11 @@ class MissingWeights:
                     f" at least {FEWEST_OBSERVED} are needed, so name fewer columns"
                 )
         weights = counts / observed
+        self.efficiency = float(counts.sum() / (observed @ weights**2))
+        self.note = (
+            "rounds with a reward are weighted for those without one that have the same"
+            f" {', '.join(columns)}"
+        )
         self._weights: dict[str, tuple[Array, Array]] = {}
         for file in {part.file for part in parts}:
             of_file = [part for part in parts if part.file == file]
@@ -165,11 +177,14 @@ class MissingWeights:
             order = np.argsort(rows, kind="stable")
             self._weights[file] = (rows[order], weights[groups_of_rows[order]])
 
+    def of(self, rounds: Rounds) -> Array:
+        """Return the weights (n,) of rounds of the log."""
+        rows, weights = self._weights[rounds.file]
+        return np.asarray(weights[np.searchsorted(rows, rounds.rows)])
+
     def weighted(self, rounds: Rounds) -> Rounds:
         """Return rounds of the log with their weights."""
-        rows, weights = self._weights[rounds.file]
-        of_rounds = weights[np.searchsorted(rows, rounds.rows)]
-        return replace(rounds, round_weights=of_rounds)
+        return replace(rounds, round_weights=self.of(rounds))
 
     def _groups(self, batch: Any) -> list[Group]:
         """Return the group of every row."""

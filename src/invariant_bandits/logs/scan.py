@@ -25,6 +25,7 @@ from invariant_bandits.logs.aggregation import Aggregate, AggregationPlan, Logit
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.category_effects import code_categories
 from invariant_bandits.logs.engines import run_tasks
+from invariant_bandits.logs.missing_rewards import MissingWeights
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     AnyFeatures,
@@ -93,6 +94,8 @@ class Scan:
         `arm_deviations.fit_levels`: columns with many categories then become effects on the rewards of
         labelled arms. That is for a model alone: what is judged on the same log must not have learned from
         its rewards.
+    weights : MissingWeights, optional
+        With which rounds stand for those that lack their reward.
     """
 
     log: Log
@@ -104,6 +107,7 @@ class Scan:
     progress: Progress | None = None
     keep_rounds: bool = False
     fit_levels: Callable[..., Any] | None = None
+    weights: MissingWeights | None = None
     start: float = field(default_factory=time.perf_counter)
     _kept: RoundSpool | None = field(default=None, init=False, repr=False)
 
@@ -122,6 +126,7 @@ class Scan:
             logit=logit,
             share=min(1.0, sample / max(survey.total_rows or 1, 1)),
             spool=self._kept,
+            weights=self.weights,
         )
         aggregate = Aggregate(plan)
         for partial in run_tasks(self.engine, self.address, survey.tasks, plan):
@@ -198,7 +203,9 @@ class Scan:
 
     def _sampled(self, features: FeatureMap) -> Aggregate:
         """Run with a sample of the rounds, and keep all rounds if that is asked for."""
-        if self.keep_rounds and features.cells > 1 and self.engine == "local":
+        # Kept rounds have lost their row numbers, by which weights are found.
+        keeps = self.keep_rounds and self.weights is None
+        if keeps and features.cells > 1 and self.engine == "local":
             self._kept = RoundSpool()
         return self.run(features, sample=features.sample_size)
 

@@ -40,7 +40,10 @@ from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.category_effects import category_notes, with_codes
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.missing_rewards import missing_rewards_note
+from invariant_bandits.logs.missing_rewards import (
+    MissingWeights,
+    missing_rewards_note,
+)
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.reader import rare_categories
 from invariant_bandits.logs.scan import (
@@ -174,6 +177,7 @@ def fit_logs(
     arms: Sequence[str] | None = None,
     arm_model: str | None = None,
     keep_going: bool = False,
+    weight_missing: Sequence[str] = (),
     **fields: Any,
 ) -> Model:
     """Read a log and fit a model to it.
@@ -209,6 +213,9 @@ def fit_logs(
         coefficients of features, and the arms' levels are shrunk towards their mean. With `arm_model="auto"`
         arms get as many coefficients as the log can estimate. A SharedSlopesWarning names the columns that
         cannot change the choice because all arms share their coefficients.
+    weight_missing : sequence of str
+        Columns on which it depends whether a reward is missing. Rounds with a reward then stand for all
+        rounds with the same values of these columns, so that coefficients hold for all rounds of the log.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `Log.moments`.
     fields :
@@ -243,6 +250,7 @@ def fit_logs(
         log.schema.require_direction()
         if arm_model is not None and options is not None:
             raw = replace(options, arm_model=arm_model)
+        weights = MissingWeights(log, weight_missing) if weight_missing else None
         scan = open_scan(
             log,
             windows=windows,
@@ -255,11 +263,12 @@ def fit_logs(
             progress=progress,
             keep_rounds=True,
             fit_levels=fit_levels,
+            weights=weights,
         )
         read = scan.moments(raw)
         if not keep_going:
             require_different_rewards(read.moments, read.schema.reward)
-        unequal = missing_rewards_note(log)
+        unequal = missing_rewards_note(log) if weights is None else weights.note
         gaps = complementary_gaps(read)
         rare = rare_categories(log, read.feature_map)
         coded = category_notes(read.serving)
@@ -267,6 +276,10 @@ def fit_logs(
         unequal_notes = [unequal] if unequal else []
         notes = (*log.notes, *unequal_notes, *gaps, *rare, *coded, *reduced)
         if isinstance(read.feature_map, PooledLevels):
+            if weight_missing:
+                raise InputError(
+                    f"weight_missing needs arms whose levels are not pooled, got {len(log.arms)} arms"
+                )
             model = pooled_model(read, read.feature_map, spec, horizon, notes)
         else:
             model = model_of_log(scan, read, spec, horizon, options, notes)

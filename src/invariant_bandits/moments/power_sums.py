@@ -147,6 +147,11 @@ class PowerSums:
             between=self.between + other.between + share * square,
         )
 
+    def times(self, weight: float) -> PowerSums:
+        """Sums over the same rows, each of which counts `weight` times."""
+        weighted = {name: weight * array for name, array in vars(self).items()}
+        return PowerSums(**weighted | {"mean": self.mean})
+
     # -- variables --
 
     def transformed(self, change: Array) -> PowerSums:
