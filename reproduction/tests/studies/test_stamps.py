@@ -107,7 +107,8 @@ def test_a_fixed_run_sees_another_default_of_a_policy(monkeypatch):
     from invariant_bandits.policies.auto import AutoISD
 
     before, _ = stamps.PROBES["arms"]()
-    monkeypatch.setitem(AutoISD.__init__.__kwdefaults__, "share", 0.3)
+    share = AutoISD.options["share"]._replace(default=0.3)
+    monkeypatch.setitem(AutoISD.options, "share", share)
     after, _ = stamps.PROBES["arms"]()
     assert after["d-linucb"] == before["d-linucb"]
     assert after["auto-isd"] != before["auto-isd"]
