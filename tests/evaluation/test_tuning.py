@@ -7,7 +7,7 @@ import invariant_bandits as ib
 from invariant_bandits.evaluation.estimators import target_probabilities
 from invariant_bandits.evaluation.tuning import EXPLORATIONS, SIMPLE
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import PolicySpec
 from known_values import WORLDS
 
 
@@ -15,7 +15,7 @@ def true_value(log, policy, options):
     """What the policy earns per round in the second half, learning from the logged rounds."""
     earlier, later = log.feedback.split(0.5)
     past = ib.Past.from_feedback(earlier, later.rounds, log.windows)
-    made = find_policy(policy).build(past, **options)
+    made = PolicySpec(policy, options).build(past)
     return log.value(
         target_probabilities(made, later, baseline=past.baseline), later.rounds
     )

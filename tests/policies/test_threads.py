@@ -45,7 +45,7 @@ def test_the_laws_notice_a_missing_lock():
         "linucb, window",
         "lints, forever",
         "auto-isd",
-        "epsilon-greedy, forever",
+        "guarded",
     }
     for _ in range(3):
         found = tried("--without-locks", *sorted(missing))

@@ -49,7 +49,7 @@ class EllipsoidalMinUCB(LowerOfTwoBounds):
     >>> past = ib.Past(moments=moments, noise_scale=0.1)
     >>> only_first = EllipsoidalMinUCB.from_past(past, shifts=[[1.0], [0.0]])
     >>> only_first.decide(np.eye(2)).widths.round(1).tolist()       # the second coefficient lasts
-    [0.8, 0.1]
+    [1.1, 0.1]
     """
 
     options: ClassVar[Mapping[str, Option]] = {
