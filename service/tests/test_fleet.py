@@ -351,21 +351,22 @@ def test_a_standby_answers_probes_and_nothing_else(
         process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.DEVNULL)
         standby = Started(process, f"http://127.0.0.1:{port}")
         try:
-            until(lambda: answers(standby))
+            until(lambda: answers(standby, "/healthz"))
             assert standby.ask("GET", "/healthz")[0] == 200
             assert "invariant_bandits_standby 1" in standby.ask("GET", "/metrics")[1]
             for method, path in (("GET", "/readyz"), ("POST", "/v1/decisions")):
                 assert standby.ask(method, path)[0] == 503
             learner.end()
-            until(lambda: answers(standby) and standby.ask("GET", "/readyz")[0] == 200)
+            # The port is closed for a moment while the standby becomes the learner.
+            until(lambda: answers(standby, "/readyz"))
         finally:
             standby.end()
 
 
-def answers(started: Started) -> bool:
-    """Whether a process can be asked."""
+def answers(started: Started, path: str) -> bool:
+    """Whether a process can be asked, and answers with 200."""
     with suppress(OSError):
-        return started.ask("GET", "/healthz")[0] == 200
+        return started.ask("GET", path)[0] == 200
     return False
 
 
