@@ -202,6 +202,19 @@ def test_own_slopes_are_used_where_the_catalogue_does_not_explain_them():
     assert planted.share_of_best(model) >= 0.9
 
 
+@pytest.mark.parametrize(("columns", "is_said"), [(15, False), (24, True)])
+def test_a_catalogue_that_no_longer_relates_the_arms_is_said(columns, is_said):
+    planted = linear_log(5, arms=10, columns=columns, rounds=6000)
+    labels = [f"arm{place:02d}" for place in range(10)]
+    catalogue = pa.table(
+        {"arm": labels, "price": np.random.default_rng(0).normal(size=10)}
+    )
+    model = ib.fit_logs(planted.log, SCHEMA, catalogue=catalogue)
+    assert isinstance(model.feature_map, OwnCoefficients)
+    said = [note for note in model.notes if "does not relate the arms" in note]
+    assert bool(said) == is_said
+
+
 def test_simple_policies_have_own_slopes_in_every_comparison():
     """The gain of own slopes is 1.2 standard deviations of the noise per round; 1,500 rounds show it."""
     planted = linear_log(6, arms=6, columns=5, rounds=3000)

@@ -34,7 +34,11 @@ from invariant_bandits.features.arm_maps import (
 from invariant_bandits.features.arm_moments import ArmSample
 from invariant_bandits.features.collinearity import Dropped
 from invariant_bandits.features.maps import FeatureMap, FeatureOptions
-from invariant_bandits.features.sharing import has_binary_rewards
+from invariant_bandits.features.sharing import (
+    MOST_DENSE_COEFFICIENTS,
+    has_binary_rewards,
+    needs_blocks,
+)
 from invariant_bandits.features.wide_columns import reduction_notes
 from invariant_bandits.logs.aggregation import SMALLEST_WEIGHT
 from invariant_bandits.logs.arms import SOURCES
@@ -64,6 +68,11 @@ from invariant_bandits.policies.pooled_arms import PooledArms
 from invariant_bandits.policies.registry import PolicySpec, find_policy
 from invariant_bandits.policies.wrapper import unwrapped
 
+UNRELATED_ARMS = (
+    "the catalogue does not relate the arms, because they have more than"
+    f" {MOST_DENSE_COEFFICIENTS} own coefficients: a new arm starts from the mean of all arms"
+)
+"""What a model of many own coefficients leaves out of a catalogue."""
 CONSTANT = 1e-12
 """Relative variance of rewards that are all equal, up to rounding."""
 
@@ -309,8 +318,8 @@ def model_of_log(
         "notes": (*notes, *ends.notes),
     }
     if read.of_arms is not None:
+        learned = read.of_arms.features
         if read.of_arms.rewards_are_binary:
-            learned = read.of_arms.features
             start_at = logistic_start(
                 read.sample or read_arm_sample(log, learned), learned
             )
@@ -321,6 +330,9 @@ def model_of_log(
         coding = f"coefficients: {read.sharing}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*fields["notes"], coding, SOURCES[log.arms.source])
+        groups = learned.groups()
+        if learned.traits.names and needs_blocks(groups.arms, groups.own):
+            fields["notes"] = (*fields["notes"], UNRELATED_ARMS)
     moments = ends.join(read.moments)
     return model_of(moments, read.feature_map, spec, horizon, options=options, **fields)
 
